@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# mote. `make help` lists the targets. Sources are found by folder: a new file
+# vmm/x.c, tests/unit/test_x.c, tests/fuzz/fuzz_x.c needs no line here, but the
+# layer of a file in vmm/ is named below (base, core, or root for the rest).
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+MUSL_CC ?= musl-gcc
+B ?= build
+VERSION := 0.1.0
+
+STD = -std=c11 -D_GNU_SOURCE
+WARN = -Wall -Wextra -Wshadow -Wconversion -Wcast-qual -Wcast-align -Wvla \
+       -Wformat=2 -Wimplicit-fallthrough -Werror
+OPT ?= -O2 -g
+HARDEN ?= -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
+SAN ?=
+CPPFLAGS = -I. -DMOTE_VERSION='"$(VERSION)"'
+CFLAGS_ALL = $(STD) $(WARN) $(OPT) $(HARDEN) $(SAN) $(CPPFLAGS) -MMD -MP
+LDFLAGS_ALL = $(SAN) -Wl,-z,relro,-z,now
+
+# --- optional decompressors for bzImage payloads --------------------------
+have = $(shell pkg-config --exists $(1) 2>/dev/null && echo 1)
+HAVE_ZSTD := $(call have,libzstd)
+HAVE_LZ4 := $(call have,liblz4)
+HAVE_LZMA := $(call have,liblzma)
+CPPFLAGS += $(if $(HAVE_ZSTD),-DHAVE_ZSTD) $(if $(HAVE_LZ4),-DHAVE_LZ4) \
+            $(if $(HAVE_LZMA),-DHAVE_LZMA)
+BOOT_LIBS = -lfdt -lz $(if $(HAVE_ZSTD),-lzstd) $(if $(HAVE_LZ4),-llz4) \
+            $(if $(HAVE_LZMA),-llzma)
+VMM_LIBS = -luring $(BOOT_LIBS) -ljansson
+
+# --- sources by layer -----------------------------------------------------
+BASE_MODULES = util log errmsg stop evloop evloop_uring evloop_epoll
+CORE_MODULES = kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86
+vmm_srcs = $(foreach m,$(1),$(wildcard vmm/$(m).c))
+BASE_SRC := $(call vmm_srcs,$(BASE_MODULES))
+CORE_SRC := $(call vmm_srcs,$(CORE_MODULES))
+ROOT_SRC := $(filter-out $(BASE_SRC) $(CORE_SRC) vmm/main.c,$(wildcard vmm/*.c))
+DEVICES_SRC := $(wildcard devices/*.c)
+BOOT_SRC := $(wildcard boot/*.c)
+LIBMOTE_SRC := $(wildcard tools/libmote/*.c)
+MOTE_SRC := $(wildcard tools/mote/*.c)
+AGENT_SRC := $(wildcard guest/agent/*.c)
+PAYLOAD_SRC := $(wildcard guest/payloads/*.S)
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+HARNESS_SRC := $(wildcard tests/harness/*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+
+objs = $(patsubst %.c,$(B)/obj/%.o,$(1))
+LIB_BASE = $(B)/lib/libbase.a
+LIB_CORE = $(B)/lib/libcore.a
+LIB_DEVICES = $(B)/lib/libdevices.a
+LIB_BOOT = $(B)/lib/libboot.a
+LIB_ROOT = $(B)/lib/libroot.a
+LIB_MOTE = $(B)/lib/libmote.a
+# Link order is the include direction of the layers: an upward call fails.
+VMM_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) $(LIB_BASE)
+
+.PHONY: all
+all: $(if $(wildcard vmm/main.c),$(B)/mote-vmm) \
+     $(if $(MOTE_SRC),$(B)/mote) $(if $(AGENT_SRC),$(B)/mote-agent)
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -c $< -o $@
+
+define archive
+$(1): $(2)
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(eval $(call archive,$(LIB_BASE),$(call objs,$(BASE_SRC))))
+$(eval $(call archive,$(LIB_CORE),$(call objs,$(CORE_SRC))))
+$(eval $(call archive,$(LIB_DEVICES),$(call objs,$(DEVICES_SRC))))
+$(eval $(call archive,$(LIB_BOOT),$(call objs,$(BOOT_SRC))))
+$(eval $(call archive,$(LIB_ROOT),$(call objs,$(ROOT_SRC))))
+$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC))))
+
+# The monitor is static: it starts faster and needs nothing from a jail.
+VMM_LINK ?= -static-pie
+$(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
+	$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
+
+$(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
+	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson -luring -lpthread
+
+AGENT_CFLAGS = $(STD) $(WARN) -Os -g -ffunction-sections -fdata-sections \
+               -fno-asynchronous-unwind-tables -I. -MMD -MP
+$(B)/agent/%.o: %.c
+	@mkdir -p $(@D)
+	$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
+$(B)/mote-agent: $(patsubst %.c,$(B)/agent/%.o,$(AGENT_SRC))
+	$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
+
+# --- tests ----------------------------------------------------------------
+UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
+TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
+                $(LIB_MOTE) $(LIB_BASE)
+$(B)/unit/%: $(B)/obj/tests/unit/%.o $(call objs,$(HARNESS_SRC)) $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
+
+.PHONY: unit-bins unit
+unit-bins: $(UNIT_BINS)
+unit: unit-bins
+	@for t in $(UNIT_BINS); do $$t || exit 1; done
+
+.PHONY: clean
+clean:
+	rm -rf build build-*
+
+DEPS := $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(DEPS)

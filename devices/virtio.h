@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DEVICES_VIRTIO_H
+#define DEVICES_VIRTIO_H
+
+/*
+ * What a virtio device is to its transport and the transport to a device. A
+ * device embeds `struct virtio_dev` as its first member, fills it by
+ * virtio_dev_init() and knows nothing of MMIO; virtio_mmio.c knows nothing of
+ * disks or sockets.
+ *
+ * Threads: vCPU threads reach the transport's registers (its lock). All ops of
+ * a device run on the loop's thread, apart from config_read and config_write,
+ * which run on a vCPU thread under the transport's lock: what they touch is
+ * immutable, atomic or behind the device's own lock.
+ */
+
+#include "devices/virtq.h"
+#include "vmm/evloop.h"
+#include "vmm/log.h"
+
+#define VIRTIO_MAX_QUEUES 8u
+
+struct virtio_dev;
+
+/* What a device gets from the machine. All borrowed. */
+struct vdev_env {
+    const struct guest_mem *mem;
+    struct evloop *loop;
+    struct log *log;
+};
+
+struct virtio_ops {
+    /* Reads `len` bytes of the configuration space at `off`; comes zeroed. */
+    void (*config_read)(struct virtio_dev *dev, uint32_t off, void *data,
+                        uint32_t len);
+    /* NULL when nothing in it is writable. */
+    void (*config_write)(struct virtio_dev *dev, uint32_t off, const void *data,
+                         uint32_t len);
+    /*
+     * The driver set DRIVER_OK: dev->features and dev->vq[] are final, rings
+     * checked. A negative value sets NEEDS_RESET.
+     */
+    int (*activate)(struct virtio_dev *dev);
+    /*
+     * Back to the state before activate. 0 when nothing is in flight; else
+     * -EINPROGRESS, and virtio_reset_done() when the last request has ended.
+     * No request is completed to the guest after reset was called.
+     */
+    int (*reset)(struct virtio_dev *dev);
+    /* The driver kicked queue `q`. Runs only between activate and reset. */
+    void (*queue_kick)(struct virtio_dev *dev, uint16_t q);
+    /* Frees the device; called once, after a finished reset. */
+    void (*free)(struct virtio_dev *dev);
+};
+
+/* The transport's side of a device; the hooks run on the loop's thread. */
+struct virtio_transport_ops {
+    void (*signal_queue)(void *transport, uint16_t q);
+    void (*config_changed)(void *transport);
+    void (*needs_reset)(void *transport);
+    void (*reset_done)(void *transport);
+};
+
+struct virtio_dev {
+    const struct virtio_ops *ops;
+    struct vdev_env env;
+    const char *name;   /* for log lines; borrowed, e.g. "blk/rootfs" */
+    uint32_t device_id; /* VIRTIO_ID_* */
+    uint64_t offered;   /* device features; the transport adds VERSION_1,
+                           RING_EVENT_IDX, RING_INDIRECT_DESC */
+    uint64_t features;  /* accepted, within offered; from activate on */
+    uint16_t num_queues;
+    uint16_t queue_max[VIRTIO_MAX_QUEUES]; /* powers of two <= VQ_MAX_SIZE */
+    uint32_t config_len;                   /* bytes of configuration space */
+    struct virtq vq[VIRTIO_MAX_QUEUES];
+    const struct virtio_transport_ops *transport_ops;
+    void *transport;
+};
+
+void virtio_dev_init(struct virtio_dev *dev, const struct virtio_ops *ops,
+                     const struct vdev_env *env, const char *name,
+                     uint32_t device_id);
+
+/* Signals the driver if it wants it after pushes to queue `q`. */
+void virtio_signal(struct virtio_dev *dev, uint16_t q);
+/* The configuration space changed: generation count and interrupt. */
+void virtio_config_changed(struct virtio_dev *dev);
+/* The driver broke a rule: NEEDS_RESET; the device's queues are stopped. */
+void virtio_needs_reset(struct virtio_dev *dev);
+void virtio_reset_done(struct virtio_dev *dev);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DEVICES_VIRTIO_MMIO_H
+#define DEVICES_VIRTIO_MMIO_H
+
+/*
+ * The memory-mapped virtio transport, version 2 (modern): registers, feature
+ * negotiation, queue set-up, status, interrupts.
+ *
+ * Ownership: owns the device given to it and its eventfds.
+ * Threads: registers from vCPU threads under a lock of its own; DRIVER_OK and
+ * reset are carried to the loop's thread and waited for there.
+ * spec: virtio-1.2 4.2
+ */
+
+#include "devices/virtio.h"
+#include "vmm/bus.h"
+
+struct virtio_mmio;
+
+extern const struct bus_ops virtio_mmio_bus_ops; /* dev = struct virtio_mmio */
+
+/*
+ * Takes over `dev` if it succeeds. `irq_fd`: an eventfd whose write raises the
+ * device's interrupt; borrowed.
+ */
+int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
+                    struct virtio_mmio **out_mmio) MUST_CHECK;
+
+/*
+ * Before the vCPUs run: hands out the eventfds of queue kicks, to be wired as
+ * ioeventfds on register QueueNotify with the queue's number as data match.
+ */
+int virtio_mmio_kick_fd(const struct virtio_mmio *m, uint16_t q);
+uint16_t virtio_mmio_num_queues(const struct virtio_mmio *m);
+
+/*
+ * Teardown, in order: all vCPUs are stopped; virtio_mmio_shutdown() resets the
+ * device on the loop's thread and calls `done` there once nothing is in
+ * flight; then virtio_mmio_free(), which frees the device as well.
+ */
+void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
+                          void *arg);
+void virtio_mmio_free(struct virtio_mmio *m); /* NULL is fine */
+
+/*
+ * Makes every wait of a vCPU thread inside a register access end soon, because
+ * the VM stops. Thread: any.
+ */
+void virtio_mmio_cancel_waits(struct virtio_mmio *m);
+
+#endif

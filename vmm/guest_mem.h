@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_GUEST_MEM_H
+#define VMM_GUEST_MEM_H
+
+/*
+ * Guest RAM: one memfd, mapped shared, laid out in one region below the hole
+ * under 4 GiB and one above it (layout_x86.h). The only way to guest memory:
+ * every access names a guest physical range that must lie inside one region.
+ *
+ * Ownership: the object owns the memfd and the mappings; pointers from
+ * gm_rptr/gm_wptr stay valid as long as the object.
+ * Threads: immutable after set-up, so any; the bytes themselves are shared
+ * with running vCPUs and may change at any time: copy once, check the copy.
+ * Errors: -EFAULT for a range outside RAM.
+ */
+
+#include "vmm/util.h"
+
+typedef uint64_t gpa_t;
+
+struct guest_mem;
+
+struct gm_region {
+    gpa_t gpa;
+    uint64_t len_bytes;
+    void *host;
+    uint64_t fd_offset_bytes;
+};
+
+#define GM_MAX_REGIONS 2
+
+/* `ram_bytes` is a multiple of the page size. -EINVAL, -ENOMEM or -errno. */
+int gm_new(uint64_t ram_bytes, struct guest_mem **out_gm) MUST_CHECK;
+void gm_free(struct guest_mem *gm); /* NULL is fine */
+
+uint64_t gm_ram_bytes(const struct guest_mem *gm);
+size_t gm_region_count(const struct guest_mem *gm);
+const struct gm_region *gm_region(const struct guest_mem *gm, size_t i);
+int gm_fd(const struct guest_mem *gm); /* borrowed */
+
+/* The whole of [gpa, gpa+len) as one host range, or -EFAULT. */
+int gm_rptr(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes,
+            const void **out_host) MUST_CHECK;
+int gm_wptr(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes,
+            void **out_host) MUST_CHECK;
+
+int gm_read(const struct guest_mem *gm, gpa_t gpa, void *dst,
+            uint64_t len_bytes) MUST_CHECK;
+int gm_write(const struct guest_mem *gm, gpa_t gpa, const void *src,
+             uint64_t len_bytes) MUST_CHECK;
+
+/*
+ * Replaces page-aligned guest memory by a private mapping of a file, so that
+ * many VMs share its clean pages. -EINVAL when not page aligned.
+ */
+int gm_map_file(struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes, int fd,
+                uint64_t offset_bytes) MUST_CHECK;
+
+#endif
