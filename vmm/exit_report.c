@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <unistd.h>
 
 int exit_code_of(const struct machine_result *r)
 {
