@@ -13,8 +13,7 @@
  * Threads: any, before the first vCPU runs. syscalls: openat, fstat, pread64,
  * mmap, munmap, close.
  * Errors: -errno, with the line for the user in `err`. Guest memory may be
- * half written after a failure; loading again into the same guest memory is
- * fine.
+ * half written after a failure.
  */
 
 #include "boot/boot_machine.h"
@@ -35,6 +34,7 @@ struct boot_config {
     const uint8_t *seed; /* for the guest's random pool; NULL: none */
     size_t seed_len;     /* bytes, at most BOOT_MAX_SEED */
     enum boot_desc desc;
+    bool ram_is_fresh; /* nothing was ever written: the bss is zero already */
 };
 
 #define BOOT_MAX_SEED  512u
