@@ -17,8 +17,7 @@ void vsc_init_guest(struct vsc *s, const struct vsock_pkt *request,
     memset(s, 0, sizeof(*s));
     s->state = VSC_DIALING;
     s->buf_alloc = buf_alloc;
-    s->peer_buf_alloc =
-        (uint32_t)min_u64(request->buf_alloc, VSC_MAX_PEER_BUF);
+    s->peer_buf_alloc = (uint32_t)min_u64(request->buf_alloc, VSC_MAX_PEER_BUF);
 }
 
 void vsc_init_host(struct vsc *s, uint32_t buf_alloc)
