@@ -5,7 +5,8 @@
 /*
  * Shared by the files of virtio-vsock; nobody else includes this.
  *   virtio_vsock.c       the device: queues, reset, life
- *   virtio_vsock_conn.c  connections: table, life, their host sockets
+ *   virtio_vsock_conn.c  connections: table, birth, end
+ *   virtio_vsock_host.c  their sockets on the host
  *   virtio_vsock_rx.c    packets to the guest
  *   virtio_vsock_tx.c    packets from the guest
  *
@@ -136,7 +137,7 @@ void vv_run(struct vvsock *vv);
 /* The driver broke the rules of a queue: all stops until it resets. */
 void vv_broken(struct vvsock *vv, const char *why);
 
-/* --- virtio_vsock_conn.c ------------------------------------------------- */
+/* --- virtio_vsock_conn.c: connections ------------------------------------ */
 
 struct vv_conn *vv_conn_find(const struct vvsock *vv, uint32_t host_port,
                              uint32_t guest_port);
@@ -146,29 +147,33 @@ void vv_conn_from_host(struct vvsock *vv, int fd, uint32_t guest_port);
 void vv_conn_from_guest(struct vvsock *vv, const struct vsock_pkt *pkt);
 /* Frees it and closes its socket; `reset`: and resets it for the guest. */
 void vv_conn_end(struct vv_conn *c, bool reset);
-/* All that the guest knows of; those that only drain stay. */
+/* All that the guest knows of; those that only drain stay if so told. */
 void vv_conn_end_all(struct vvsock *vv, bool draining_too);
-/* Something is to be sent to the guest. */
-void vv_conn_ready(struct vv_conn *c);
-/* Not any more. */
-void vv_conn_unready(struct vv_conn *c);
-/* Watches what is of interest now. False: it has ended. */
-bool vv_conn_watch(struct vv_conn *c);
-/* The guest has accepted. False: it has ended. */
-bool vv_conn_opened(struct vv_conn *c);
-/* Bytes of the guest, within its credit. False: it has ended. */
-bool vv_conn_write(struct vv_conn *c, struct iovec *iov, int num_iov,
-                   uint32_t len);
-/* The guest sends no more. False: it has ended. */
-bool vv_conn_stop_write(struct vv_conn *c);
-/* The guest receives no more. False: it has ended. */
-bool vv_conn_stop_read(struct vv_conn *c);
-/* The peer has sent all. False: it has ended. */
-bool vv_conn_eof(struct vv_conn *c);
 /* The guest closed: gone for it, but what it sent is still delivered. */
 void vv_conn_closed(struct vv_conn *c);
+/* Something is to be sent to the guest; or not any more. */
+void vv_conn_ready(struct vv_conn *c);
+void vv_conn_unready(struct vv_conn *c);
+/* Sets its timer, which means what its state says. False: it has ended. */
+bool vv_conn_arm(struct vv_conn *c, uint64_t deadline_ns);
+
+/* --- virtio_vsock_host.c: their sockets; a bool: see above --------------- */
+
+/* Watches what is of interest now. */
+bool vv_conn_watch(struct vv_conn *c);
 /* Whether bytes of the peer may be read at all. */
 bool vv_conn_reads(const struct vv_conn *c);
+/* The guest has accepted. */
+bool vv_conn_opened(struct vv_conn *c);
+/* Bytes of the guest, within its credit; changes `iov`. */
+bool vv_conn_write(struct vv_conn *c, struct iovec *iov, int num_iov,
+                   uint32_t len);
+/* The guest sends no more; receives no more; the peer has sent all. */
+bool vv_conn_stop_write(struct vv_conn *c);
+bool vv_conn_stop_read(struct vv_conn *c);
+bool vv_conn_eof(struct vv_conn *c);
+/* Idempotent; what waits for the peer is dropped. */
+void vv_conn_close_fd(struct vv_conn *c);
 
 /* --- virtio_vsock_rx.c --------------------------------------------------- */
 
