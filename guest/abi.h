@@ -10,6 +10,8 @@
  *  - The host connects to MOTE_AGENT_PORT (vsock). When the guest is ready it
  *    also connects out, to MOTE_READY_PORT of CID MOTE_HOST_CID, and sends its
  *    HELLO and one READY frame (or one ERROR frame if it could not get ready).
+ *    After READY that connection serves like one the host made: its first
+ *    request need not wait for a connect.
  *  - Each side opens a connection with a HELLO of 8 bytes, without waiting for
  *    the other's. The version spoken is the smaller of the two highest; if it
  *    is below one side's lowest, the connection ends (the agent says why in
@@ -172,9 +174,9 @@ struct mote_attr {
  */
 enum mote_attr_type {
     /* START */
-    MOTE_ATTR_ARG = 0x0001,      /* text, repeated; the first is argv[0] */
-    MOTE_ATTR_PROGRAM = 0x0002,  /* text; what to execute, default argv[0] */
-    MOTE_ATTR_ENV = 0x0003,      /* text "NAME=value", repeated; last wins */
+    MOTE_ATTR_ARG = 0x0001,     /* text, repeated; the first is argv[0] */
+    MOTE_ATTR_PROGRAM = 0x0002, /* text; what to execute, default argv[0] */
+    MOTE_ATTR_ENV = 0x0003,     /* text "NAME=value", repeated; no name twice */
     MOTE_ATTR_ENV_BARE = 0x0004, /* u8: 1 = add no default variables */
     MOTE_ATTR_CWD = 0x0005,      /* text, absolute; default "/" */
     MOTE_ATTR_USER = 0x0006,     /* text: name, uid, name:group, uid:gid */
@@ -194,7 +196,7 @@ enum mote_attr_type {
     MOTE_ATTR_USAGE = 0x0022,    /* struct mote_usage */
     MOTE_ATTR_SIGNAL = 0x0023,   /* u32: Linux signal number */
     MOTE_ATTR_SCOPE = 0x0024,    /* u8: enum mote_scope; default process */
-    MOTE_ATTR_START_NS = 0x0025, /* u64: CLOCK_BOOTTIME at the start */
+    MOTE_ATTR_START_NS = 0x0025, /* u64: CLOCK_MONOTONIC at START */
 
     /* ERROR */
     MOTE_ATTR_ERROR = 0x0030, /* u32: enum mote_error */
@@ -268,7 +270,7 @@ struct mote_usage { /* of the command and those children it waited for */
 struct mote_boot_mark {
     uint32_t id; /* enum mote_mark */
     uint32_t zero;
-    uint64_t ns; /* CLOCK_BOOTTIME */
+    uint64_t ns; /* CLOCK_MONOTONIC of the guest: since its kernel started */
 };
 
 struct mote_ip {
