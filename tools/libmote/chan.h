@@ -16,8 +16,8 @@
 #include "tools/libmote/frame.h"
 
 struct lm_chan {
-    int fd;          /* -1 = closed */
-    bool greeted;    /* the monitor's OK was read, or none is due */
+    int fd;       /* -1 = closed */
+    bool greeted; /* the monitor's OK was read, or none is due */
     char greeting[32];
     size_t greeting_len;
     struct lm_reader in;

@@ -153,8 +153,7 @@ static int exec_on_attr(const struct lm_attr *a, struct mote_exec_event *out)
     case MOTE_ATTR_USAGE:
         if (a->len < sizeof(struct mote_usage))
             return -EBADMSG;
-        out->wall_us =
-            get_le64(a->data + offsetof(struct mote_usage, wall_us));
+        out->wall_us = get_le64(a->data + offsetof(struct mote_usage, wall_us));
         return 0;
     case MOTE_ATTR_ERROR:
         return lm_attr_u32(a, &out->error);
@@ -257,7 +256,8 @@ int mote_exec_send(struct mote_exec *x, struct mote_err *err)
     return rc ? exec_failed(rc, err) : 0;
 }
 
-/* --- to the command -------------------------------------------------------- */
+/* --- to the command --------------------------------------------------------
+ */
 
 int mote_exec_write(struct mote_exec *x, const void *data, size_t len)
 {

@@ -19,7 +19,8 @@
 #define INFO_FILE_MAX     ((size_t)64 * 1024)
 #define INFO_KILL_WAIT_MS 10000 /* a killed process needs far less */
 
-/* --- reading -------------------------------------------------------------------- */
+/* --- reading
+ * -------------------------------------------------------------------- */
 
 /* Fills *out from a slot's own description; false if there is none yet. */
 static bool info_parse(const char *text, struct mote_vm_info *out)
@@ -54,8 +55,8 @@ static int info_load(const struct lm_rundir *rd, const char *id,
                      struct mote_vm_info *out)
 {
     CLEANUP_FREE char *text = NULL;
-    CLEANUP_FD int dir = openat(
-        rd->vm_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    CLEANUP_FD int dir =
+        openat(rd->vm_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     *out = (struct mote_vm_info){0};
     if (dir < 0 || !lm_slot_alive(rd, id))
@@ -154,7 +155,8 @@ int mote_find(const char *name_or_id, struct mote_vm_info *out,
     return rc;
 }
 
-/* --- waiting --------------------------------------------------------------------- */
+/* --- waiting
+ * --------------------------------------------------------------------- */
 
 /* The owner as a pidfd, so that a reused pid is never taken for it. */
 static int info_owner(const struct mote_vm_info *info, int *out_pidfd,
@@ -249,7 +251,8 @@ int mote_wait_ready(const struct mote_vm_info *info, int timeout_ms,
     }
 }
 
-/* --- ending ----------------------------------------------------------------------- */
+/* --- ending
+ * ----------------------------------------------------------------------- */
 
 static int info_signal(int pidfd, int signo, int timeout_ms)
 {

@@ -11,14 +11,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LM_GUEST_CID   3 /* the same in every machine: sockets tell them apart */
+#define LM_GUEST_CID 3 /* the same in every machine: sockets tell them apart   \
+                        */
 #define LM_MAX_VCPUS   32
 #define LM_MAX_DISKS   26 /* vda to vdz */
 #define LM_LIFELINE_FD 3
 /* Sources of dup2() are moved above every target first. */
 #define LM_FIRST_FREE_FD 10
 
-/* --- configuration ---------------------------------------------------------- */
+/* --- configuration ----------------------------------------------------------
+ */
 
 int lm_params_check(const struct mote_vm_params *p, struct mote_err *err)
 {
@@ -46,11 +48,11 @@ static json_t *lm_config_drives(const struct mote_vm_params *p)
         (void)snprintf(id, sizeof(id), "vd%c", (char)('a' + i));
         /* A failed pack gives NULL, which the append refuses. */
         if (json_array_append_new(
-                drives, json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", id,
-                                  "path_on_host", p->disks[i].path,
-                                  "is_root_device", i == 0, "is_read_only",
-                                  p->disks[i].read_only, "cache_type",
-                                  "Writeback"))) {
+                drives,
+                json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", id,
+                          "path_on_host", p->disks[i].path, "is_root_device",
+                          i == 0, "is_read_only", p->disks[i].read_only,
+                          "cache_type", "Writeback"))) {
             json_decref(drives);
             return NULL;
         }
@@ -75,12 +77,13 @@ char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path)
     return text;
 }
 
-/* --- process ------------------------------------------------------------------ */
+/* --- process
+ * ------------------------------------------------------------------ */
 
 /* What a monitor may have from our environment; '=' or '_' ends a prefix. */
 static const char *const lm_env_kept[] = {
-    "PATH=", "HOME=",  "LANG=", "LC_",           "TZ=",          "TMPDIR=",
-    "XDG_",  "MOTE_",  "ASAN_", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_",
+    "PATH=", "HOME=", "LANG=", "LC_",           "TZ=",          "TMPDIR=",
+    "XDG_",  "MOTE_", "ASAN_", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_",
 };
 
 static bool lm_env_is_kept(const char *var)

@@ -18,11 +18,11 @@ int lm_params_check(const struct mote_vm_params *p,
 char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path);
 
 struct lm_launch {
-    const char *program;       /* path of mote-vmm */
+    const char *program; /* path of mote-vmm */
     const struct lm_slot *slot;
-    int console_fd;  /* becomes 1; -1 = /dev/null */
-    int log_fd;      /* becomes 2 */
-    int lifeline_fd; /* becomes 3; its end of file ends the monitor */
+    int console_fd;        /* becomes 1; -1 = /dev/null */
+    int log_fd;            /* becomes 2 */
+    int lifeline_fd;       /* becomes 3; its end of file ends the monitor */
     const char *log_level; /* or NULL */
 };
 

@@ -63,10 +63,10 @@ struct mote_vm_params {
     const char *boot_args;         /* kernel command line */
     const struct mote_disk *disks; /* /dev/vda and on; the first is the root */
     size_t disk_count;
-    unsigned vcpus;       /* 1 to 32 */
-    uint64_t mem_bytes;   /* a multiple of 1 MiB */
-    int console_fd;       /* gets the guest's serial console; -1 = nobody */
-    int log_fd;           /* gets the monitor's log; -1 = a file of the VM */
+    unsigned vcpus;        /* 1 to 32 */
+    uint64_t mem_bytes;    /* a multiple of 1 MiB */
+    int console_fd;        /* gets the guest's serial console; -1 = nobody */
+    int log_fd;            /* gets the monitor's log; -1 = a file of the VM */
     const char *log_level; /* "Error" to "Trace"; NULL = the monitor's own */
 };
 
@@ -102,6 +102,7 @@ int mote_vm_pidfd(const struct mote_vm *vm);
 struct mote_vm_end {
     int exit_code;   /* of its process; -1 if a signal killed it */
     int signal;      /* that killed it, or 0 */
+    bool by_guest;   /* the guest ended it: poweroff, panic, crash, ... */
     char reason[24]; /* "poweroff", "panic", ...; "" if it did not say */
     char text[512];  /* the same for people, one line */
 };
@@ -181,7 +182,8 @@ int mote_stop(const struct mote_vm_info *info, int timeout_ms,
 /* 0, or -EINVAL with the rule in `err`. */
 int mote_name_check(const char *name, struct mote_err *err);
 
-/* --- commands in a guest --------------------------------------------------- */
+/* --- commands in a guest ---------------------------------------------------
+ */
 
 struct mote_tty_size {
     uint16_t rows;
@@ -232,13 +234,13 @@ struct mote_exec_event {
     enum mote_exec_kind kind;
     const void *data; /* valid until the next call for the same command */
     size_t len;
-    uint32_t pid;    /* in the guest */
-    int exit_code;   /* 0 to 255, or -1 */
-    int signal;      /* that ended it, or 0 */
-    bool timed_out;  /* the time limit ended it */
+    uint32_t pid;     /* in the guest */
+    int exit_code;    /* 0 to 255, or -1 */
+    int signal;       /* that ended it, or 0 */
+    bool timed_out;   /* the time limit ended it */
     uint64_t wall_us; /* START to end by the guest's clock */
-    uint32_t error;  /* MOTE_ERR_* of guest/abi.h; 126 and 127 as in a shell */
-    char text[256];  /* the guest's words, free of control characters */
+    uint32_t error;   /* MOTE_ERR_* of guest/abi.h; 126 and 127 as in a shell */
+    char text[256];   /* the guest's words, free of control characters */
 };
 
 /*
@@ -264,7 +266,8 @@ int mote_exec_resize(struct mote_exec *x, struct mote_tty_size size);
  * guest with all that it started. NULL is fine. */
 void mote_exec_free(struct mote_exec *x);
 
-/* --- single requests to a guest -------------------------------------------- */
+/* --- single requests to a guest --------------------------------------------
+ */
 
 enum mote_whom {
     MOTE_WHOM_PROCESS = 1,

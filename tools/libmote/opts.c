@@ -15,8 +15,7 @@ static void *opts_slot(const struct opt_def *d, void *dst)
 static int opts_append(struct opt_list *l, const char *value,
                        struct mote_err *err)
 {
-    const char **p =
-        reallocarray(l->items, l->count + 2, sizeof(*l->items));
+    const char **p = reallocarray(l->items, l->count + 2, sizeof(*l->items));
 
     if (!p)
         return lm_err_nomem(err);

@@ -17,7 +17,8 @@
 /* 32 signs, so that five random bits are one of them. */
 static const char lm_id_signs[] = "abcdefghijkmnpqrstuvwxyz23456789";
 
-/* --- the root -------------------------------------------------------------- */
+/* --- the root --------------------------------------------------------------
+ */
 
 /*
  * Opens a directory that must be ours alone. /tmp is writable by all: the
@@ -127,7 +128,8 @@ void lm_rundir_close(struct lm_rundir *rd)
     drop_fd(&rd->fd);
 }
 
-/* --- locks ----------------------------------------------------------------- */
+/* --- locks -----------------------------------------------------------------
+ */
 
 static int lm_flock(int fd, int how)
 {
@@ -142,8 +144,8 @@ static int lm_flock(int fd, int how)
 /* The registry's lock; closing the fd releases it. */
 static int lm_registry_lock(const struct lm_rundir *rd, int *out_fd)
 {
-    CLEANUP_FD int fd = openat(rd->fd, "lock",
-                               O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    CLEANUP_FD int fd =
+        openat(rd->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     int rc;
 
     if (fd < 0)
@@ -167,7 +169,8 @@ int lm_slot_alive(const struct lm_rundir *rd, const char *id)
     return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
-/* --- removal ---------------------------------------------------------------- */
+/* --- removal ----------------------------------------------------------------
+ */
 
 /* Slots hold plain files and sockets only; nothing below is followed. */
 static void lm_remove_dir(int at, const char *name)
@@ -253,12 +256,12 @@ void lm_rundir_reap(struct lm_rundir *rd)
     lm_each(rd, rd->names_fd, lm_reap_name);
 }
 
-/* --- slots ------------------------------------------------------------------ */
+/* --- slots ------------------------------------------------------------------
+ */
 
 bool lm_id_valid(const char *id)
 {
-    return strlen(id) == MOTE_ID_LEN &&
-           strspn(id, lm_id_signs) == MOTE_ID_LEN;
+    return strlen(id) == MOTE_ID_LEN && strspn(id, lm_id_signs) == MOTE_ID_LEN;
 }
 
 int mote_name_check(const char *name, struct mote_err *err)
@@ -321,9 +324,9 @@ static int lm_slot_make_locked(const struct lm_rundir *rd, struct lm_slot *s)
     s->dir_fd = openat(rd->vm_fd, s->id, LM_DIR_FLAGS);
     if (s->dir_fd < 0)
         return neg_errno();
-    s->lock_fd = openat(s->dir_fd, "lock",
-                        O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                        0600);
+    s->lock_fd =
+        openat(s->dir_fd, "lock",
+               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (s->lock_fd < 0)
         return neg_errno();
     /* At most a lm_slot_alive() of another process is in the way. */
@@ -414,8 +417,7 @@ int lm_rundir_lookup(const struct lm_rundir *rd, const char *name_or_id,
 
 char *lm_read_file(int dir_fd, const char *file, size_t max_bytes)
 {
-    CLEANUP_FD int fd =
-        openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    CLEANUP_FD int fd = openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     CLEANUP_FREE char *text = NULL;
     struct stat st;
     size_t len;

@@ -31,7 +31,8 @@ struct lm_rundir {
     int names_fd; /* ROOT/names */
 };
 
-#define LM_RUNDIR_CLOSED ((struct lm_rundir){.fd = -1, .vm_fd = -1, .names_fd = -1})
+#define LM_RUNDIR_CLOSED                                                       \
+    ((struct lm_rundir){.fd = -1, .vm_fd = -1, .names_fd = -1})
 
 /* Opens the directory, making what is missing. */
 int lm_rundir_open(struct lm_rundir *rd, struct mote_err *err) MUST_CHECK;

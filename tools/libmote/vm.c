@@ -24,7 +24,7 @@ struct mote_vm {
     struct lm_rundir rundir;
     struct lm_slot slot;
     struct sockaddr_un vsock;
-    pid_t pid;       /* of the monitor; 0 = none started */
+    pid_t pid; /* of the monitor; 0 = none started */
     int pidfd;
     int lifeline_fd; /* held open; never written */
     int log_fd;      /* ours, or -1 if the caller has the log */
@@ -57,7 +57,8 @@ void mote_vm_times(const struct mote_vm *vm, struct mote_vm_times *out)
     *out = vm->times;
 }
 
-/* --- start ------------------------------------------------------------------- */
+/* --- start -------------------------------------------------------------------
+ */
 
 /* Listens where the guest's agent will report: no polling for readiness. */
 static int vm_listen(struct mote_vm *vm, struct mote_err *err)
@@ -194,7 +195,8 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
     return 0;
 }
 
-/* --- ready -------------------------------------------------------------------- */
+/* --- ready
+ * -------------------------------------------------------------------- */
 
 static void vm_on_mark(struct mote_vm *vm, const struct lm_attr *a,
                        double *init_ms)
@@ -235,8 +237,7 @@ static int vm_on_report(struct mote_vm *vm, const struct lm_msg *msg,
         return lm_err(err, -EPROTO,
                       "guest: sent something else than its report; use the "
                       "agent that was built with this mote");
-    vm->times.start_to_ready_ms =
-        (double)(util_now_ns() - vm->start_ns) / 1e6;
+    vm->times.start_to_ready_ms = (double)(util_now_ns() - vm->start_ns) / 1e6;
     vm->ready = true;
     return 0;
 }
@@ -248,8 +249,7 @@ static int vm_step_report(struct mote_vm *vm, struct mote_err *err)
     int rc;
 
     if (vm->report.fd < 0) {
-        CLEANUP_FD int fd =
-            accept4(vm->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        CLEANUP_FD int fd = accept4(vm->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 
         if (fd < 0)
             return errno == EAGAIN || errno == ECONNABORTED ? 0 : neg_errno();
@@ -266,8 +266,9 @@ static int vm_step_report(struct mote_vm *vm, struct mote_err *err)
         return 0;
     }
     if (rc < 0)
-        return lm_err(err, -EPROTO, "guest: its report is malformed; use the "
-                                    "agent that was built with this mote");
+        return lm_err(err, -EPROTO,
+                      "guest: its report is malformed; use the "
+                      "agent that was built with this mote");
     return 0;
 }
 
@@ -331,7 +332,8 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
     return vm->listen_fd >= 0 ? vm_set_ready(vm, err) : 0;
 }
 
-/* --- end ----------------------------------------------------------------------- */
+/* --- end
+ * ----------------------------------------------------------------------- */
 
 static int vm_reap(struct mote_vm *vm, uint64_t deadline_ns, int cancel_fd)
 {

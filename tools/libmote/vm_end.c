@@ -16,13 +16,14 @@
 static const struct {
     const char *reason;
     const char *words;
+    bool by_guest;
 } lm_reasons[] = {
-    {"poweroff", "machine: the guest switched itself off"},
-    {"reboot", "machine: the guest asked for a reboot"},
-    {"halt", "machine: the guest halted"},
-    {"panic", "machine: the guest kernel panicked"},
-    {"triple_fault", "machine: the guest crashed (triple fault)"},
-    {"request", "machine: was told to end"},
+    {"poweroff", "machine: the guest switched itself off", true},
+    {"reboot", "machine: the guest asked for a reboot", true},
+    {"halt", "machine: the guest halted", true},
+    {"panic", "machine: the guest kernel panicked", true},
+    {"triple_fault", "machine: the guest crashed (triple fault)", true},
+    {"request", "machine: was told to end", false},
 };
 
 void lm_last_log_line(int log_fd, char *out, size_t cap)
@@ -77,11 +78,14 @@ static void lm_read_exit_file(const struct lm_slot *slot, char *reason,
     json_decref(json);
 }
 
-static const char *lm_reason_words(const char *reason)
+/* The words for the reason in *end, or NULL; notes whose doing it was. */
+static const char *lm_reason_words(struct mote_vm_end *end)
 {
     for (size_t i = 0; i < ARRAY_SIZE(lm_reasons); i++) {
-        if (!strcmp(reason, lm_reasons[i].reason))
-            return lm_reasons[i].words;
+        if (strcmp(end->reason, lm_reasons[i].reason))
+            continue;
+        end->by_guest = lm_reasons[i].by_guest;
+        return lm_reasons[i].words;
     }
     return NULL;
 }
@@ -101,7 +105,7 @@ void lm_end_describe(const struct lm_slot *slot, const siginfo_t *status,
     lm_read_exit_file(slot, out->reason, sizeof(out->reason), detail,
                       sizeof(detail));
     lm_last_log_line(log_fd, line, sizeof(line));
-    words = lm_reason_words(out->reason);
+    words = lm_reason_words(out);
     if (words)
         (void)snprintf(out->text, sizeof(out->text), "%s", words);
     else if (out->signal)
@@ -120,13 +124,7 @@ void lm_end_describe(const struct lm_slot *slot, const siginfo_t *status,
 
 const char *lm_end_hint(const struct mote_vm_end *end, bool log_was_shown)
 {
-    bool by_guest = !strcmp(end->reason, "panic") ||
-                    !strcmp(end->reason, "triple_fault") ||
-                    !strcmp(end->reason, "halt") ||
-                    !strcmp(end->reason, "reboot") ||
-                    !strcmp(end->reason, "poweroff");
-
-    if (by_guest)
+    if (end->by_guest)
         return " before it was ready; its console (`mote run --console`) "
                "shows why";
     if (end->signal || log_was_shown || strstr(end->text, "; "))
