@@ -35,7 +35,9 @@ CPPFLAGS += $(if $(HAVE_ZSTD),-DHAVE_ZSTD) $(if $(HAVE_LZ4),-DHAVE_LZ4) \
             $(if $(HAVE_LZMA),-DHAVE_LZMA)
 BOOT_LIBS = -lfdt -lz $(if $(HAVE_ZSTD),-lzstd) $(if $(HAVE_LZ4),-llz4) \
             $(if $(HAVE_LZMA),-llzma)
-VMM_LIBS = -luring $(BOOT_LIBS) -ljansson
+# Debian 12 builds liburing.so without io_uring_enable_rings, the archive has it.
+URING_LIB = -l:liburing.a
+VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 
 # --- sources by layer -----------------------------------------------------
 BASE_MODULES = util log errmsg stop evloop evloop_uring evloop_epoll
@@ -91,7 +93,7 @@ $(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
 	$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
 
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson -luring -lpthread
+	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
 
 AGENT_CFLAGS = $(STD) $(WARN) -Os -g -ffunction-sections -fdata-sections \
                -fno-asynchronous-unwind-tables -I. -MMD -MP
@@ -112,7 +114,7 @@ $(B)/unit/%: $(B)/obj/tests/unit/%.o $(call objs,$(HARNESS_SRC)) $(TEST_ARCHIVES
 .PHONY: unit-bins unit
 unit-bins: $(UNIT_BINS)
 unit: unit-bins
-	@for t in $(UNIT_BINS); do $$t || exit 1; done
+	@for t in $(UNIT_BINS); do timeout 120 $$t || exit 1; done
 
 .PHONY: clean
 clean:
