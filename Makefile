@@ -95,7 +95,10 @@ $(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
 	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
 
-AGENT_CFLAGS = $(STD) $(WARN) -Os -g -ffunction-sections -fdata-sections \
+# musl brings no kernel headers: the host's come last, so that libc's own win.
+MULTIARCH := $(shell gcc -print-multiarch)
+AGENT_CFLAGS = $(STD) $(WARN) -Os -g -idirafter /usr/include \
+               -idirafter /usr/include/$(MULTIARCH) -ffunction-sections -fdata-sections \
                -fno-asynchronous-unwind-tables -I. -MMD -MP
 $(B)/agent/%.o: %.c
 	@mkdir -p $(@D)
