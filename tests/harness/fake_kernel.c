@@ -272,7 +272,7 @@ void fake_bzimage(const struct fake_buf *payload, struct fake_buf *out)
 {
     struct setup_header h = {.setup_sects = FAKE_SECTS,
                              .boot_flag = 0xaa55,
-                             .jump = 0x66eb, /* jmp over 0x66 bytes */
+                             .jump = 0x6aeb, /* jmp over the rest of it */
                              .header = 0x53726448,
                              .version = 0x020f,
                              .xloadflags = XLF_KERNEL_64,
