@@ -13,6 +13,7 @@
 #define VV_PORT_COUNT (1u << 30)
 
 static void vv_on_timer(struct ev_timer *t);
+static void vv_dial_later(struct vvsock *vv);
 
 /* --- the table ----------------------------------------------------------- */
 
@@ -105,6 +106,13 @@ static void vv_conn_push_reset(const struct vv_conn *c)
     vv_reset_push(c->vv, &rst);
 }
 
+static void vv_conn_undial(struct vv_conn *c)
+{
+    if (c->dial_waits)
+        TAILQ_REMOVE(&c->vv->dialing, c, dial_link);
+    c->dial_waits = false;
+}
+
 void vv_conn_end(struct vv_conn *c, bool reset)
 {
     struct vvsock *vv = c->vv;
@@ -115,6 +123,7 @@ void vv_conn_end(struct vv_conn *c, bool reset)
         vv->num_draining--;
     vv_conn_unhash(c);
     vv_conn_unready(c);
+    vv_conn_undial(c);
     vv_conn_close_fd(c);
     evloop_timer_cancel(vv->dev.env.loop, &c->timer);
     TAILQ_REMOVE(&vv->conns, c, link);
@@ -220,37 +229,101 @@ static void vv_conn_refuse(struct vv_conn *c, int rc)
     vv_conn_end(c, true);
 }
 
-/*
- * A Unix socket connects at once or fails. Where the listener's backlog is
- * full there is no event to wait for: try again, ever more slowly.
- */
-static void vv_conn_dial(struct vv_conn *c)
+/* -EAGAIN: to be tried again; else c is not to be used any more. */
+static int vv_conn_dial(struct vv_conn *c)
 {
     struct vvsock *vv = c->vv;
-    uint64_t now;
     int rc = vsu_dial(vv->vsu, c->host_port, &c->fd);
 
-    if (rc == 0) {
-        vv->stats.opened++;
-        vsc_host_connected(&c->sm);
-        vv_conn_ready(c);
-        (void)vv_conn_watch(c); /* c is not used any more */
-        return;
+    if (rc == -EAGAIN)
+        return rc;
+    vv_conn_undial(c);
+    if (rc) {
+        vv_conn_refuse(c, rc);
+        return 0;
     }
-    now = util_now_ns();
-    if (rc == -EAGAIN && now < c->dial_until_ns) {
-        uint64_t pause = c->dial_pause_ns;
+    vv->stats.opened++;
+    vsc_host_connected(&c->sm);
+    vv_conn_ready(c);
+    (void)vv_conn_watch(c); /* it may have ended */
+    return 0;
+}
 
-        c->dial_pause_ns = min_u64(2 * pause, VV_DIAL_LAST_NS);
-        (void)vv_conn_arm(c, now + pause); /* c is not used any more */
-        return;
+/* Whether others wait for the same listener. */
+static bool vv_dial_is_crowded(const struct vvsock *vv, uint32_t host_port)
+{
+    const struct vv_conn *c = TAILQ_FIRST(&vv->dialing);
+
+    while (c && c->host_port != host_port)
+        c = TAILQ_NEXT(c, dial_link);
+    return c != NULL;
+}
+
+/* Listeners that were found full in this round need no second try. */
+struct vv_full {
+    uint32_t num;
+    uint32_t ports[8];
+};
+
+static bool vv_full_has(const struct vv_full *f, uint32_t host_port)
+{
+    for (uint32_t i = 0; i < f->num; i++) {
+        if (f->ports[i] == host_port)
+            return true;
     }
-    vv_conn_refuse(c, rc);
+    return false;
+}
+
+static void vv_on_dial(struct ev_timer *t)
+{
+    struct vvsock *vv = t->arg;
+    struct vv_conn *c = TAILQ_FIRST(&vv->dialing);
+    struct vv_full full = {0};
+    uint64_t now = util_now_ns();
+    uint32_t tries = VV_DIAL_TRIES;
+
+    while (c) {
+        struct vv_conn *next = TAILQ_NEXT(c, dial_link);
+        uint32_t port = c->host_port;
+
+        if (now >= c->dial_until_ns) {
+            vv_conn_undial(c);
+            vv_conn_refuse(c, -EAGAIN);
+        } else if (tries > 0 && !vv_full_has(&full, port)) {
+            tries--;
+            if (vv_conn_dial(c) == -EAGAIN && full.num < ARRAY_SIZE(full.ports))
+                full.ports[full.num++] = port;
+        }
+        c = next;
+    }
+    vv_dial_later(vv);
+    vv_run(vv);
+}
+
+/*
+ * A Unix socket connects at once or fails. Where the listener's backlog is
+ * full there is no event to wait for; so those who wait are tried every now
+ * and then, in the order in which they came.
+ */
+static void vv_dial_later(struct vvsock *vv)
+{
+    if (TAILQ_EMPTY(&vv->dialing) || vv->dial_timer.heap_index_)
+        return;
+    if (evloop_timer_arm(vv->dev.env.loop, &vv->dial_timer,
+                         util_now_ns() + VV_DIAL_PAUSE_NS, vv_on_dial, vv) == 0)
+        return;
+    while (!TAILQ_EMPTY(&vv->dialing)) {
+        struct vv_conn *c = TAILQ_FIRST(&vv->dialing);
+
+        vv_conn_undial(c);
+        vv_conn_refuse(c, -ENOMEM);
+    }
 }
 
 void vv_conn_from_guest(struct vvsock *vv, const struct vsock_pkt *pkt)
 {
     struct vv_conn *c = vv_conn_new(vv, pkt->dst_port, pkt->src_port);
+    bool crowded = vv_dial_is_crowded(vv, pkt->dst_port);
     struct vsock_pkt rst;
 
     if (!c) {
@@ -259,9 +332,12 @@ void vv_conn_from_guest(struct vvsock *vv, const struct vsock_pkt *pkt)
         return;
     }
     vsc_init_guest(&c->sm, pkt, c->sm.buf_alloc);
-    c->dial_pause_ns = VV_DIAL_FIRST_NS;
+    if (!crowded && vv_conn_dial(c) == 0)
+        return;
     c->dial_until_ns = util_now_ns() + VV_DIAL_NS;
-    vv_conn_dial(c);
+    c->dial_waits = true;
+    TAILQ_INSERT_TAIL(&vv->dialing, c, dial_link);
+    vv_dial_later(vv);
 }
 
 /* --- time --------------------------------------------------------------- */
@@ -280,13 +356,9 @@ static void vv_on_timer(struct ev_timer *t)
     struct vv_conn *c = t->arg;
     struct vvsock *vv = c->vv;
 
-    if (c->sm.state == VSC_DIALING) {
-        vv_conn_dial(c);
-    } else {
-        /* No answer to a REQUEST, or none to a SHUTDOWN. */
-        if (c->sm.state == VSC_ASKED)
-            vv->stats.refused++;
-        vv_conn_end(c, true);
-    }
+    /* No answer to a REQUEST, or none to a SHUTDOWN. */
+    if (c->sm.state == VSC_ASKED)
+        vv->stats.refused++;
+    vv_conn_end(c, true);
     vv_run(vv);
 }

@@ -44,11 +44,13 @@ enum { VV_RX_QUEUE, VV_TX_QUEUE, VV_EVENT_QUEUE, VV_NUM_QUEUES };
  */
 #define VV_RESETS_MAX (VV_RESETS_HIGH + VV_TURN_CHAINS + VVSOCK_MAX_CONNS)
 
-#define VV_ANSWER_NS     20000000000ull /* the guest answers a REQUEST */
-#define VV_CLOSE_NS      10000000000ull /* ... and a SHUTDOWN of both sides */
-#define VV_DIAL_NS       3000000000ull  /* a full backlog is tried so long */
-#define VV_DIAL_FIRST_NS 2000000ull     /* first pause; doubles up to ... */
-#define VV_DIAL_LAST_NS  50000000ull
+#define VV_ANSWER_NS 20000000000ull /* the guest answers a REQUEST */
+#define VV_CLOSE_NS  10000000000ull /* ... and a SHUTDOWN of both sides */
+/* A listener with a full backlog is tried so long, so often, and so many at
+ * a time. */
+#define VV_DIAL_NS       3000000000ull
+#define VV_DIAL_PAUSE_NS 2000000ull
+#define VV_DIAL_TRIES    64u
 
 /* Guest buffers taken off the rx queue and not used yet. */
 #define VV_SLOTS     16u
@@ -65,13 +67,13 @@ struct vv_conn {
     uint32_t guest_port;
     int fd; /* -1: not connected yet, or given up */
     bool by_host;
-    bool hashed;   /* in the table; not so once the guest has closed */
-    bool queued;   /* in vv->ready */
-    bool hung_up;  /* the peer has closed: the fd is not watched any more */
-    bool eof;      /* all that the peer sent has been read */
-    bool wr_gone;  /* the peer takes no more bytes */
-    bool finished; /* both directions are: the guest's reset is awaited */
-    uint64_t dial_pause_ns;
+    bool hashed;     /* in the table; not so once the guest has closed */
+    bool queued;     /* in vv->ready */
+    bool hung_up;    /* the peer has closed: the fd is not watched any more */
+    bool eof;        /* all that the peer sent has been read */
+    bool wr_gone;    /* the peer takes no more bytes */
+    bool finished;   /* both directions are: the guest's reset is awaited */
+    bool dial_waits; /* in vv->dialing */
     uint64_t dial_until_ns;
     struct vsock_buf out; /* guest bytes that the socket did not take */
     struct ev_fd watch;
@@ -79,6 +81,7 @@ struct vv_conn {
     struct vv_conn *hash_next;
     TAILQ_ENTRY(vv_conn) link;       /* in vv->conns */
     TAILQ_ENTRY(vv_conn) ready_link; /* in vv->ready */
+    TAILQ_ENTRY(vv_conn) dial_link;  /* in vv->dialing */
 };
 
 TAILQ_HEAD(vv_conn_list, vv_conn);
@@ -114,8 +117,10 @@ struct vvsock {
     uint64_t promised;
     struct vv_conn *table[1u << VV_HASH_BITS];
     struct vv_conn_list conns;
-    struct vv_conn_list ready; /* something to send to the guest */
-    struct vv_reset *resets;   /* ring of VV_RESETS_MAX */
+    struct vv_conn_list ready;   /* something to send to the guest */
+    struct vv_conn_list dialing; /* wait for room in a backlog; in order */
+    struct ev_timer dial_timer;
+    struct vv_reset *resets; /* ring of VV_RESETS_MAX */
     uint32_t resets_first;
     uint32_t num_resets;
     struct vv_slot slots[VV_SLOTS]; /* ring */

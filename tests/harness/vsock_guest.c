@@ -47,6 +47,16 @@ void vsg_activate(struct vsg *g)
     fdrv_kick(&g->d, VSG_RX);
 }
 
+bool vsg_can_run(enum evloop_backend backend)
+{
+    struct evloop *loop = NULL;
+    int rc = evloop_new(backend, &loop);
+
+    if (rc == 0)
+        evloop_free(loop);
+    return rc == 0;
+}
+
 void vsg_init(struct vsg *g, const struct vsg_opts *opts)
 {
     struct vdev_env env;
@@ -527,6 +537,23 @@ bool vsg_host_line(struct vsg *g, int fd, char *buf, size_t size)
     }
     buf[len] = '\0';
     return true;
+}
+
+ssize_t vsg_host_read(struct vsg *g, int fd, void *buf, size_t size)
+{
+    uint64_t end = util_now_ns() + VSG_WAIT_NS;
+
+    for (;;) {
+        ssize_t n = recv(fd, buf, size, MSG_DONTWAIT);
+
+        if (n >= 0)
+            return n;
+        if (errno != EAGAIN)
+            return neg_errno();
+        vsg_must(util_now_ns() < end, "no bytes came");
+        vsg_turn(g, 1);
+        vsg_poll(g);
+    }
 }
 
 uint32_t vsg_count_fds(void)

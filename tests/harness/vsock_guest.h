@@ -59,7 +59,7 @@ struct vsg {
     struct virtio_dev *dev;
     struct vsg_opts opts;
     char dir[64];
-    char path[100];
+    char path[108];
     gpa_t rx_gpa[VSG_MAX_RX];
     uint16_t rx_of_head[VQ_MAX_SIZE];
     gpa_t tx_gpa;     /* 64 KiB slots of a ring */
@@ -73,6 +73,8 @@ struct vsg {
     struct vsock_pkt last;
 };
 
+/* False where this host forbids io_uring and `opts` asks for it. */
+bool vsg_can_run(enum evloop_backend backend);
 void vsg_init(struct vsg *g, const struct vsg_opts *opts);
 void vsg_activate(struct vsg *g);
 void vsg_fini(struct vsg *g);
@@ -121,6 +123,8 @@ int vsg_host_dial(struct vsg *g, uint32_t port);
 int vsg_host_listen(struct vsg *g, uint32_t port, int backlog);
 /* Reads a line of at most size-1 bytes, waiting; false: closed before. */
 bool vsg_host_line(struct vsg *g, int fd, char *buf, size_t size);
+/* Reads up to `size` bytes, waiting for the first; 0: EOF, < 0: -errno. */
+ssize_t vsg_host_read(struct vsg *g, int fd, void *buf, size_t size);
 /* Open fds of the process. */
 uint32_t vsg_count_fds(void);
 
