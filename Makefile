@@ -51,7 +51,7 @@ BOOT_SRC := $(wildcard boot/*.c)
 LIBMOTE_SRC := $(wildcard tools/libmote/*.c)
 MOTE_SRC := $(wildcard tools/mote/*.c)
 AGENT_SRC := $(wildcard guest/agent/*.c)
-PAYLOAD_SRC := $(wildcard guest/payloads/*.S)
+PAYLOAD_SRC := $(wildcard guest/payloads/p_*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 HARNESS_SRC := $(wildcard tests/harness/*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -105,6 +105,36 @@ $(B)/agent/%.o: %.c
 	$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
 $(B)/mote-agent: $(patsubst %.c,$(B)/agent/%.o,$(AGENT_SRC))
 	$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
+
+# --- guest payloads
+# Freestanding programs that the monitor boots like a kernel. Plain x86-64
+# without SSE: some hosts emulate the guest's kernel mode in software, and
+# these run in nothing else. guest/payloads/README.md says more.
+PAYLOADS = $(patsubst guest/payloads/%.c,$(B)/guest/payloads/%.elf,$(PAYLOAD_SRC))
+PAYLOAD_LIB_SRC := $(filter-out $(PAYLOAD_SRC),$(wildcard guest/payloads/*.c)) \
+                   $(wildcard guest/payloads/*.S)
+PAYLOAD_LIB = $(addprefix $(B)/payload/,$(addsuffix .o,$(PAYLOAD_LIB_SRC)))
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin -nostdlib \
+                 -static -no-pie -fno-pic -fno-stack-protector -mno-red-zone \
+                 -mgeneral-regs-only -march=x86-64 -fcf-protection=none \
+                 -fno-asynchronous-unwind-tables -Iguest/payloads -MMD -MP
+PAYLOAD_LDFLAGS = -nostdlib -static -no-pie -Wl,-T,guest/payloads/payload.ld \
+                  -Wl,--build-id=none -Wl,-z,max-page-size=4096 \
+                  -Wl,-z,noexecstack
+
+.PHONY: payloads
+payloads: $(PAYLOADS)
+.SECONDARY: $(PAYLOAD_LIB) $(patsubst %,$(B)/payload/%.o,$(PAYLOAD_SRC))
+$(B)/payload/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+$(B)/payload/%.S.o: %.S
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+$(B)/guest/payloads/%.elf: $(B)/payload/guest/payloads/%.c.o $(PAYLOAD_LIB) \
+                           guest/payloads/payload.ld
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_LDFLAGS) -o $@ $(filter %.o,$^)
 
 # --- tests ----------------------------------------------------------------
 UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
