@@ -5,7 +5,8 @@
 # directory that holds it:
 #   vmlinux   Debian's stock kernel, unpacked (QEMU enters it by its PVH note:
 #             a decompressor under TCG would take six seconds)
-#   initrd    the program made of *.c here and the modules that it loads
+#   initrd    the program in pid1/ and the modules that it loads
+#   relay     what takes the command's output from the machine
 #   modules/  the rest of the modules, for modprobe inside the machine
 #   version   package and version
 #
@@ -19,7 +20,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${MOTE_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/mote}/mainline
 
-# One line per group of init.c. Dependencies come from the package itself.
+# One line per group that pid1/init.c loads. Dependencies come from the package itself.
 declare -A groups=(
     [base]="virtio_pci virtio_console 9pnet_virtio 9p overlay"
     [kvm]="kvm_amd tun"
@@ -162,6 +163,12 @@ keep_modules() {
     rm -r "$2/base"
 }
 
+# compile OUTPUT ARGUMENT...
+compile() {
+    "${CC:-cc}" -std=c11 -D_GNU_SOURCE -Os -s -I "$here/../.." -o "$@" ||
+        die "$1 does not build; remedy: apt-get install gcc libc6-dev"
+}
+
 # build DIR PACKAGE VERSION DEB: fills DIR. DEB may be empty.
 build() {
     local work=$1/work deb=$4 release
@@ -184,9 +191,8 @@ build() {
     unpack_kernel "$work/root/boot/vmlinuz-$release" "$1/vmlinux"
     collect_modules "$work/root" "$work/initrd" "$release"
     keep_modules "$work/root" "$1/modules" "$release"
-    "${CC:-cc}" -std=c11 -D_GNU_SOURCE -Os -s -static \
-        -I "$here/../.." -o "$work/initrd/init" "$here"/*.c ||
-        die "$here/*.c does not build; remedy: apt-get install gcc libc6-dev"
+    compile "$work/initrd/init" -static "$here"/pid1/*.c
+    compile "$1/relay" "$here/relay.c"
     (cd "$work/initrd" && find . -mindepth 1 | LC_ALL=C sort |
         cpio -o -H newc -R 0:0 --quiet) >"$1/initrd"
     echo "$2 $3" >"$1/version"
@@ -197,7 +203,7 @@ build() {
 dir_for() {
     echo "$cache/$({
         echo "$1 $2 ${CC:-cc}"
-        cat "$here"/{image.sh,init.h,*.c}
+        cat "$here"/{image.sh,frame.h,relay.c,pid1/*}
     } | sha256sum | cut -c 1-16)"
 }
 

@@ -99,7 +99,7 @@ check() {
     done
 }
 
-# The job that init.c reads, one NUL-terminated record each.
+# The job that PID 1 reads, one NUL-terminated record each.
 write_job() {
     local word name
     printf 'C%s\0' "$PWD"
@@ -122,8 +122,8 @@ write_job() {
 }
 
 # shellcheck disable=SC2054 # QEMU's arguments have commas
-# Sets the array qemu. The ports' device comes first on the bus, so that init.c
-# finds it as virtio0. Paths are relative: the run's directory may have any
+# Sets the array qemu. The port's device comes first on the bus, so that
+# PID 1 finds it as virtio0. Paths are relative: the run's directory may have any
 # name, and a socket's path only 107 bytes.
 qemu_arguments() {
     local words="console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off"
@@ -141,11 +141,8 @@ qemu_arguments() {
     qemu+=(-kernel vmlinux -initrd initrd -append "$words"
         -serial file:console
         -device isa-debug-exit,iobase=0xf4,iosize=4
-        -device virtio-serial-pci,max_ports=4,addr=1
-        -chardev file,id=out,path=out -device virtserialport,nr=1,chardev=out
-        -chardev file,id=err,path=err -device virtserialport,nr=2,chardev=err
-        -chardev file,id=status,path=status
-        -device virtserialport,nr=3,chardev=status)
+        -device virtio-serial-pci,max_ports=2,addr=1
+        -chardev file,id=port,path=port -device virtserialport,nr=1,chardev=port)
     qemu+=(-virtfs "$(printf '%s,' local path=/ mount_tag=root readonly=on \
         security_model=none)multidevs=remap")
     if [ ${#forwards[@]} -gt 0 ]; then
@@ -160,16 +157,16 @@ qemu_arguments() {
     [ -z "$keep" ] || qemu+=(-monitor unix:monitor,server=on,wait=off)
 }
 
-tmp='' qemu_pid='' out_pid='' err_pid=''
+tmp='' qemu_pid='' relay_pid=''
 
 stop() {
     local pid
-    for pid in $qemu_pid $out_pid $err_pid; do
+    for pid in $qemu_pid $relay_pid; do
         kill -TERM "$pid" 2>/dev/null || true
     done
     # shellcheck disable=SC2086 # empty or numbers
-    wait $qemu_pid $out_pid $err_pid 2>/dev/null || true
-    qemu_pid='' out_pid='' err_pid=''
+    wait $qemu_pid $relay_pid 2>/dev/null || true
+    qemu_pid='' relay_pid=''
 }
 
 # shellcheck disable=SC2317 # traps call it
@@ -178,7 +175,7 @@ clean_up() {
     stop
     [ -n "$tmp" ] || return 0
     if [ -n "$keep" ]; then
-        rm -f "$tmp"/{vmlinux,initrd,out,err}
+        rm -f "$tmp"/{vmlinux,initrd,port}
         echo "mainline: kept $tmp" >&2
     else
         rm -rf "$tmp"
@@ -196,7 +193,7 @@ prepare() {
     image=$("$here/image.sh") || exit 125
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/mote-mainline.XXXXXX") ||
         die "no directory in ${TMPDIR:-/tmp}; remedy: TMPDIR=DIR"
-    mkfifo "$tmp/out" "$tmp/err"
+    mkfifo "$tmp/port"
     if [ -n "$console" ]; then
         { : >"$console"; } 2>/dev/null || die "--console $console: not writable"
         ln -s "$(realpath "$console")" "$tmp/console"
@@ -216,7 +213,7 @@ prepare() {
 # Why there is no exit code, in one line.
 diagnose() {
     local reason log="$tmp/qemu.log" con="$tmp/console"
-    reason=$(sed -n 's/^fail //p' "$tmp/status" 2>/dev/null | tail -n 1) ||
+    reason=$(sed -n 's/^fail //p' "$tmp/notes" 2>/dev/null | tail -n 1) ||
         true
     [ -n "$reason" ] || reason=$(sed -n 's/.*mainline-init: fail //p' "$con" \
         2>/dev/null | tail -n 1 | tr -d '\r') || true
@@ -232,35 +229,36 @@ diagnose() {
 }
 
 run() {
-    local rc=0 ended='' started code
+    local rc=0 relay=0 first=0 ended='' started code
     prepare
     qemu_arguments
     [ -z "$verbose" ] || echo "mainline: $(<"$image/version"): ${qemu[*]}" >&2
     started=$(date +%s%3N)
-    (cd "$tmp" && exec cat out) &
-    out_pid=$!
-    (cd "$tmp" && exec cat err) >&2 &
-    err_pid=$!
+    "$image/relay" "$tmp/notes" <"$tmp/port" &
+    relay_pid=$!
     # The signal at our death reaches timeout, which hands it on to QEMU.
     (cd "$tmp" && exec setpriv --pdeathsig TERM timeout -k 5 "$limit" \
         "${qemu[@]}") >"$tmp/qemu.log" 2>&1 </dev/null &
     qemu_pid=$!
-    wait -n -p ended "$qemu_pid" "$out_pid" "$err_pid" || rc=$?
-    if [ "$ended" != "$qemu_pid" ] && [ "$rc" != 0 ]; then
-        # A reader died: whoever takes our output has gone away.
-        stop
-        exit "$rc"
+    wait -n -p ended "$qemu_pid" "$relay_pid" || first=$?
+    if [ "$ended" = "$qemu_pid" ]; then
+        rc=$first qemu_pid=''
+        # Frees a relay that still waits for somebody to open its pipe.
+        exec 8<>"$tmp/port" 8>&-
+        wait "$relay_pid" || relay=$?
+    else
+        relay=$first
     fi
-    if [ "$ended" != "$qemu_pid" ]; then
-        wait "$qemu_pid" || rc=$?
-    fi
+    relay_pid=''
+    case $relay in
+    0) stop ;;
+    3) [ -z "$qemu_pid" ] || wait "$qemu_pid" || rc=$? ;;
+    4) die "the machine sent nonsense; remedy: look at --console FILE" ;;
+    *) exit "$relay" ;; # whoever takes our output has gone away
+    esac
     qemu_pid=''
-    # Frees a reader that still waits for somebody to open its pipe.
-    exec 8<>"$tmp/out" 9<>"$tmp/err" 8>&- 9>&-
-    wait "$out_pid" "$err_pid" || true
-    out_pid='' err_pid=''
     [ -z "$verbose" ] || report "$started"
-    code=$(sed -n 's/^exit //p' "$tmp/status" 2>/dev/null | tail -n 1) || true
+    code=$(sed -n 's/^exit //p' "$tmp/notes" 2>/dev/null | tail -n 1) || true
     [ -z "$code" ] || exit "$code"
     if [ "$rc" = 124 ] || [ "$rc" = 137 ]; then
         echo "mainline: no end within $limit s; remedy: --timeout SECONDS" >&2
@@ -272,7 +270,7 @@ run() {
 report() {
     local total up
     total=$(($(date +%s%3N) - $1))
-    up=$(sed -n 's/^up //p' "$tmp/status" 2>/dev/null) || true
+    up=$(sed -n 's/^up //p' "$tmp/notes" 2>/dev/null) || true
     echo "mainline: machine up in ${up:-?} ms by its clock," \
         "the whole run took $total ms" >&2
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TESTS_MAINLINE_INIT_H
-#define TESTS_MAINLINE_INIT_H
+#ifndef TESTS_MAINLINE_PID1_INIT_H
+#define TESTS_MAINLINE_PID1_INIT_H
 
 /*
  * PID 1 of the mainline test machine.
@@ -13,16 +13,20 @@
  *   /job              what to do: records of one letter, a string and a NUL
  *                     (see job_record())
  *   /modules/<group>  module files in the order in which to load them
- *   port 1, 2         the command's standard output and standard error
- *   port 3            lines: "up MS" when the command starts, then one of
- *                     "exit STATUS" and "fail REASON"
- *   I/O port 0xf4     a write ends the machine (QEMU's isa-debug-exit)
+ *   port 1            frames (frame.h): output, "up MS" when the command
+ *                     starts, at last "exit STATUS" or "fail REASON". Then
+ *                     run.sh ends the machine
+ *   I/O port 0xf4     a write ends the machine (QEMU's isa-debug-exit): for
+ *                     failures before there is a port
  *
  * One thread. Errors: FAIL() reports the reason and ends the machine; PID 1
  * has nobody to hand them to.
  */
+#include "tests/mainline/frame.h"
+
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { JOB_MAX_RECORDS = 4096 };
 
@@ -39,13 +43,13 @@ struct job {
 };
 
 /* init.c */
-void status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Sends a text; to the console while there is no port. */
+void note(int kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /*
- * Returns when the host has taken all that was written to a port. Without it
- * the machine could end with a piece still in the queue: QEMU empties that
- * some time after the write.
+ * Sends len bytes that stand at frame + FRAME_HEAD_BYTES; waits for room.
+ * Fills in the head.
  */
-void port_drain(int port_fd);
+void port_send(int kind, uint8_t *frame, size_t len);
 void machine_off(void) __attribute__((noreturn));
 /* A clock that starts with the machine. */
 long now_ms(void);
@@ -57,7 +61,7 @@ void mount_at(const char *source, const char *target, const char *type,
 
 #define FAIL(fmt, ...)                                                         \
     do {                                                                       \
-        status("fail " fmt, ##__VA_ARGS__);                                    \
+        note(FRAME_LAST, "fail " fmt, ##__VA_ARGS__);                          \
         machine_off();                                                         \
     } while (0)
 
@@ -67,10 +71,10 @@ void make_root(const struct job *job);
 void set_up_system(const struct job *job);
 
 /*
- * command.c: runs the command, carries its output to the two ports and
- * returns once the host has all of it. The result is an exit code as a shell
+ * command.c: runs the command, sends its output and returns when all of
+ * it is sent. The result is an exit code as a shell
  * forms it.
  */
-int command_run(struct job *job, int out_port, int err_port);
+int command_run(struct job *job);
 
 #endif

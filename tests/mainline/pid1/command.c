@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/mainline/init.h"
+#include "tests/mainline/pid1/init.h"
+
+#include "tests/mainline/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -16,17 +19,12 @@ enum {
     GRACE_MS = 1000,
     /* after SIGKILL only a process stuck in the kernel keeps a pipe open */
     STUCK_MS = 5000,
-    /* the driver sends at most this much in one piece */
-    STREAM_BYTES = 32768,
 };
 
-/* One direction of output: the command's pipe, a buffer, the host's port. */
+/* One direction of output: the command's pipe, -1 after its end. */
 struct stream {
     int pipe_fd;
-    int port_fd;
-    bool eof;
-    size_t off, len;
-    char buf[STREAM_BYTES];
+    int kind;
 };
 
 static void __attribute__((noreturn))
@@ -74,38 +72,20 @@ static pid_t command_start(struct job *job, struct stream *out,
     return pid;
 }
 
-/* What this stream waits for: room at the host, or bytes of the command. */
-static struct pollfd stream_wants(const struct stream *s)
-{
-    struct pollfd none = {.fd = -1};
-    struct pollfd room = {.fd = s->port_fd, .events = POLLOUT};
-    struct pollfd data = {.fd = s->pipe_fd, .events = POLLIN};
-
-    if (s->len)
-        return room;
-    return s->eof ? none : data;
-}
-
 static void stream_step(struct stream *s, short revents)
 {
+    static uint8_t frame[FRAME_HEAD_BYTES + FRAME_MAX_BYTES];
     ssize_t n;
 
     if (!revents)
         return;
-    if (s->len) {
-        n = write(s->port_fd, s->buf + s->off, s->len);
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            FAIL("output port: %s", strerror(errno));
-        if (n > 0) {
-            s->off += (size_t)n;
-            s->len -= (size_t)n;
-        }
-        return;
+    n = read(s->pipe_fd, frame + FRAME_HEAD_BYTES, FRAME_MAX_BYTES);
+    if (n > 0) {
+        port_send(s->kind, frame, (size_t)n);
+    } else if (n == 0 || errno != EINTR) {
+        close(s->pipe_fd);
+        s->pipe_fd = -1;
     }
-    n = read(s->pipe_fd, s->buf, sizeof(s->buf));
-    s->off = 0;
-    s->len = n > 0 ? (size_t)n : 0;
-    s->eof = n == 0 || (n < 0 && errno != EINTR);
 }
 
 /* Collects every dead child; true once the command itself is among them. */
@@ -132,26 +112,22 @@ static bool reap(pid_t command, int *out_status)
  */
 static int pump(pid_t command, struct stream *streams, int signal_fd)
 {
-    long deadline = -1;
+    long deadline = 0;
     bool dead = false, killed = false;
     int result = 0;
 
-    for (;;) {
-        struct pollfd p[3] = {stream_wants(&streams[0]),
-                              stream_wants(&streams[1]),
+    while (!dead || streams[0].pipe_fd >= 0 || streams[1].pipe_fd >= 0) {
+        struct pollfd p[3] = {{.fd = streams[0].pipe_fd, .events = POLLIN},
+                              {.fd = streams[1].pipe_fd, .events = POLLIN},
                               {.fd = signal_fd, .events = POLLIN}};
         struct signalfd_siginfo info;
-        long wait_ms = -1;
-        int n;
+        long left = deadline - now_ms();
+        int n = poll(p, 3, !dead ? -1 : left > 0 ? (int)left : 0);
 
-        if (dead && p[0].fd < 0 && p[1].fd < 0)
-            return result;
-        if (dead) {
-            wait_ms = deadline - now_ms();
-            if (wait_ms < 0)
-                wait_ms = 0;
+        if (n > 0) {
+            stream_step(&streams[0], p[0].revents);
+            stream_step(&streams[1], p[1].revents);
         }
-        n = poll(p, 3, (int)wait_ms);
         if (n > 0 && p[2].revents) {
             (void)!read(signal_fd, &info, sizeof(info));
             if (reap(command, &result)) {
@@ -159,31 +135,25 @@ static int pump(pid_t command, struct stream *streams, int signal_fd)
                 deadline = now_ms() + GRACE_MS;
             }
         }
-        if (n > 0) {
-            stream_step(&streams[0], p[0].revents);
-            stream_step(&streams[1], p[1].revents);
-        }
         if (!dead || now_ms() < deadline)
             continue;
-        if (!killed) {
+        if (killed && n == 0)
+            break;
+        if (!killed)
             (void)kill(-1, SIGKILL);
-            killed = true;
-        } else if (n == 0 && !streams[0].len && !streams[1].len) {
-            return result;
-        }
+        killed = true;
         deadline = now_ms() + STUCK_MS;
     }
+    return result;
 }
 
-int command_run(struct job *job, int out_port, int err_port)
+int command_run(struct job *job)
 {
-    static struct stream streams[2];
+    struct stream streams[2] = {{-1, FRAME_OUT}, {-1, FRAME_ERR}};
     sigset_t chld;
-    int signal_fd, result;
+    int signal_fd;
     pid_t pid;
 
-    streams[0].port_fd = out_port;
-    streams[1].port_fd = err_port;
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
     (void)sigprocmask(SIG_BLOCK, &chld, NULL);
@@ -191,8 +161,5 @@ int command_run(struct job *job, int out_port, int err_port)
     if (signal_fd < 0)
         FAIL("signalfd: %s", strerror(errno));
     pid = command_start(job, &streams[0], &streams[1]);
-    result = pump(pid, streams, signal_fd);
-    port_drain(out_port);
-    port_drain(err_port);
-    return result;
+    return pump(pid, streams, signal_fd);
 }

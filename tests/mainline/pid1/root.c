@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/mainline/init.h"
+#include "tests/mainline/pid1/init.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/mainline/init.h"
+#include "tests/mainline/pid1/init.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +17,11 @@
 
 enum {
     EXIT_PORT = 0xf4,
-    PORT_OUT = 1,
-    PORT_ERR = 2,
-    PORT_STATUS = 3,
     PORT_WAIT_MS = 10000,
 };
 
-/* File scope, because FAIL() needs it at any depth. -1 until port 3 is open. */
-static int status_fd = -1;
+/* File scope, because FAIL() needs it at any depth. -1 until it is open. */
+static int port_fd = -1;
 
 long now_ms(void)
 {
@@ -34,38 +31,46 @@ long now_ms(void)
     return ts.tv_sec * 1000L + ts.tv_nsec / 1000000L;
 }
 
-void port_drain(int port_fd)
-{
-    struct pollfd p = {.fd = port_fd, .events = POLLOUT};
-
-    while (poll(&p, 1, -1) < 0 && errno == EINTR)
-        ;
-}
-
 void machine_off(void)
 {
-    if (status_fd >= 0)
-        port_drain(status_fd);
-    if (iopl(3) == 0)
+    /* with a port, the relay's end is the machine's */
+    if (port_fd < 0 && iopl(3) == 0)
         outl(0, EXIT_PORT);
     for (;;)
         pause();
 }
 
-void status(const char *fmt, ...)
+void port_send(int kind, uint8_t *frame, size_t len)
 {
-    char line[512];
+    size_t done = 0;
+
+    frame[0] = (uint8_t)kind;
+    frame[1] = (uint8_t)len;
+    frame[2] = (uint8_t)(len >> 8);
+    len += FRAME_HEAD_BYTES;
+    while (done < len) {
+        ssize_t n = write(port_fd, frame + done, len - done);
+
+        if (n < 0 && errno != EINTR)
+            machine_off();
+        if (n > 0)
+            done += (size_t)n;
+    }
+}
+
+void note(int kind, const char *fmt, ...)
+{
+    uint8_t frame[FRAME_HEAD_BYTES + 512] = {0};
+    char *text = (char *)frame + FRAME_HEAD_BYTES;
     va_list ap;
 
     va_start(ap, fmt);
-    (void)vsnprintf(line, sizeof(line) - 1, fmt, ap);
+    (void)vsnprintf(text, sizeof(frame) - FRAME_HEAD_BYTES, fmt, ap);
     va_end(ap);
-    strcat(line, "\n");
-    if (status_fd >= 0)
-        (void)!write(status_fd, line, strlen(line));
+    if (port_fd >= 0)
+        port_send(kind, frame, strlen(text));
     else
-        /* the console: run.sh looks there when port 3 stays silent */
-        (void)!dprintf(STDERR_FILENO, "mainline-init: %s", line);
+        (void)dprintf(STDERR_FILENO, "mainline-init: %s\n", text);
 }
 
 /* Returns the whole file, NUL terminated; the caller owns it. */
@@ -217,16 +222,15 @@ void mount_at(const char *source, const char *target, const char *type,
         FAIL("mount %s: %s", target, strerror(errno));
 }
 
-/* Ports appear some time after the driver: its handshake is asynchronous. */
-static int open_port(int nr, int flags)
+/* It appears some time after the driver: the handshake is asynchronous. */
+static int open_port(void)
 {
+    static const char path[] = "/dev/vport0p1";
     long deadline = now_ms() + PORT_WAIT_MS;
-    char path[32];
     int fd;
 
-    (void)snprintf(path, sizeof(path), "/dev/vport0p%d", nr);
     for (;;) {
-        fd = open(path, O_WRONLY | O_CLOEXEC | flags);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd >= 0)
             return fd;
         if (now_ms() > deadline)
@@ -254,15 +258,12 @@ static void check_params(const struct job *job)
 int main(void)
 {
     static struct job job;
-    int out_port, err_port;
 
     mount_at("proc", "/proc", "proc", 0, NULL);
     mount_at("dev", "/dev", "devtmpfs", 0, NULL);
     job_read(&job);
     load_group(&job, "base");
-    status_fd = open_port(PORT_STATUS, 0);
-    out_port = open_port(PORT_OUT, O_NONBLOCK);
-    err_port = open_port(PORT_ERR, O_NONBLOCK);
+    port_fd = open_port();
     load_group(&job, "kvm");
     if (job.net)
         load_group(&job, "net");
@@ -271,7 +272,7 @@ int main(void)
     make_root(&job);
     check_params(&job);
     set_up_system(&job);
-    status("up %ld", now_ms());
-    status("exit %d", command_run(&job, out_port, err_port));
+    note(FRAME_NOTE, "up %ld", now_ms());
+    note(FRAME_LAST, "exit %d", command_run(&job));
     machine_off();
 }
