@@ -16,6 +16,11 @@ MUSL_CC ?= musl-gcc
 B ?= build
 VERSION := 0.1.0
 
+# V=1 shows the commands.
+V ?= 0
+Q = $(if $(filter 0,$(V)),@)
+say = $(if $(filter 0,$(V)),@printf '  %-7s %s\n' $(1) '$(2)')
+
 STD = -std=c11 -D_GNU_SOURCE
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wcast-qual -Wcast-align -Wvla \
        -Wformat=2 -Wimplicit-fallthrough -Werror
@@ -72,13 +77,14 @@ all: $(if $(wildcard vmm/main.c),$(B)/mote-vmm) \
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
 
 define archive
 $(1): $(2)
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(Q)ar rcs $$@ $$^
 endef
 $(eval $(call archive,$(LIB_BASE),$(call objs,$(BASE_SRC))))
 $(eval $(call archive,$(LIB_CORE),$(call objs,$(CORE_SRC))))
@@ -90,10 +96,12 @@ $(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC))))
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
 $(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
-	$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
 
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
 
 # musl brings no kernel headers: the host's come last, so that libc's own win.
 MULTIARCH := $(shell gcc -print-multiarch)
@@ -102,9 +110,11 @@ AGENT_CFLAGS = $(STD) $(WARN) -Os -g -idirafter /usr/include \
                -fno-asynchronous-unwind-tables -I. -MMD -MP
 $(B)/agent/%.o: %.c
 	@mkdir -p $(@D)
-	$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
+	$(call say,MUSL-CC,$<)
+	$(Q)$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
 $(B)/mote-agent: $(patsubst %.c,$(B)/agent/%.o,$(AGENT_SRC))
-	$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
+	$(call say,LD,$@)
+	$(Q)$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
 
 # --- guest payloads
 # Freestanding programs that the monitor boots like a kernel. Plain x86-64
@@ -159,19 +169,22 @@ AGENT_PURE = $(call objs,$(wildcard guest/agent/codec.c guest/agent/text.c))
 TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
 
 # Fuzz targets as plain programs that run the seed files given to them.
 SEED_BINS = $(patsubst tests/fuzz/%.c,$(B)/seeds/%,$(FUZZ_SRC))
 $(B)/seeds/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/standalone_main.o \
               $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
 # The same under libFuzzer: `make fuzz` runs each for FUZZ_SECONDS.
 FUZZ_BINS = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -pie -o $@ $^ $(VMM_LIBS) \
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -pie -o $@ $^ $(VMM_LIBS) \
 	    -lcmocka -lpthread
 
 .PHONY: unit-bins seed-bins fuzz-bins
