@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/i8042.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KBC_DATA   0u
+#define KBC_STATUS 4u /* read; the command register when written */
+
+#define KBC_STATUS_OUTPUT_FULL 0x01u
+#define KBC_STATUS_SYSTEM      0x04u /* passed its self-test */
+#define KBC_STATUS_UNLOCKED    0x10u
+
+/* Commands; those not named here are taken and do nothing. */
+#define KBC_READ_CONFIG  0x20u
+#define KBC_WRITE_CONFIG 0x60u
+#define KBC_TEST         0xaau
+#define KBC_TEST_PORT    0xabu
+#define KBC_READ_OUTPUT  0xd0u
+#define KBC_WRITE_OUTPUT 0xd1u
+#define KBC_RESET        0xfeu
+
+#define KBC_CONFIG_AT_START 0x74u /* both ports off, translation, system flag  \
+                                   */
+#define KBC_OUTPUT_NO_RESET 0x01u
+#define KBC_OUTPUT_AT_START 0x03u /* not in reset, gate A20 open */
+
+struct i8042 {
+    struct stop_hook stop; /* immutable */
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    uint8_t config;
+    uint8_t output;
+    bool output_full;
+    uint8_t pending; /* a command that waits for its data byte, or 0 */
+};
+
+static void kbc_answer_locked(struct i8042 *k, uint8_t byte)
+{
+    k->output = byte;
+    k->output_full = true;
+}
+
+/* True when the machine is to be reset. */
+static bool kbc_command_locked(struct i8042 *k, uint8_t cmd)
+{
+    k->pending = 0;
+    switch (cmd) {
+    case KBC_RESET:
+        return true;
+    case KBC_WRITE_CONFIG:
+    case KBC_WRITE_OUTPUT:
+        k->pending = cmd;
+        break;
+    case KBC_READ_CONFIG:
+        kbc_answer_locked(k, k->config);
+        break;
+    case KBC_TEST:
+        kbc_answer_locked(k, 0x55);
+        break;
+    case KBC_TEST_PORT:
+        kbc_answer_locked(k, 0);
+        break;
+    case KBC_READ_OUTPUT:
+        kbc_answer_locked(k, KBC_OUTPUT_AT_START);
+        break;
+    default:
+        break;
+    }
+    return false;
+}
+
+static bool kbc_data_locked(struct i8042 *k, uint8_t v)
+{
+    uint8_t cmd = k->pending;
+
+    k->pending = 0;
+    if (cmd == KBC_WRITE_CONFIG)
+        k->config = v;
+    return cmd == KBC_WRITE_OUTPUT && !(v & KBC_OUTPUT_NO_RESET);
+}
+
+static void kbc_read(void *dev, uint64_t off, void *data, uint32_t len)
+{
+    struct i8042 *k = dev;
+    uint8_t v = 0;
+
+    if (len != 1 || (off != KBC_DATA && off != KBC_STATUS)) {
+        memset(data, 0xff, len); /* nobody's port, as on an empty bus */
+        return;
+    }
+    (void)pthread_mutex_lock(&k->lock);
+    if (off == KBC_DATA) {
+        v = k->output;
+        k->output_full = false;
+    } else {
+        /* The input buffer is never full: commands end at once. */
+        v = KBC_STATUS_SYSTEM | KBC_STATUS_UNLOCKED;
+        if (k->output_full)
+            v |= KBC_STATUS_OUTPUT_FULL;
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+    memcpy(data, &v, 1);
+}
+
+static void kbc_write(void *dev, uint64_t off, const void *data, uint32_t len)
+{
+    struct i8042 *k = dev;
+    bool reset;
+    uint8_t v;
+
+    if (len != 1 || (off != KBC_DATA && off != KBC_STATUS))
+        return;
+    memcpy(&v, data, 1);
+    (void)pthread_mutex_lock(&k->lock);
+    reset = off == KBC_DATA ? kbc_data_locked(k, v) : kbc_command_locked(k, v);
+    (void)pthread_mutex_unlock(&k->lock);
+    if (reset)
+        k->stop.request_stop(k->stop.arg, STOP_REBOOT, 0);
+}
+
+const struct bus_ops i8042_bus_ops = {
+    .read = kbc_read,
+    .write = kbc_write,
+};
+
+int i8042_new(const struct stop_hook *stop, struct i8042 **out_kbc)
+{
+    struct i8042 *k = calloc(1, sizeof(*k));
+
+    if (!k)
+        return -ENOMEM;
+    k->stop = *stop;
+    k->config = KBC_CONFIG_AT_START;
+    (void)pthread_mutex_init(&k->lock, NULL); /* never fails on Linux */
+    *out_kbc = k;
+    return 0;
+}
+
+void i8042_free(struct i8042 *kbc)
+{
+    if (!kbc)
+        return;
+    (void)pthread_mutex_destroy(&kbc->lock);
+    free(kbc);
+}

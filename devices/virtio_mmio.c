@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/virtio_mmio.h"
+
+#include "devices/virtio_mmio_regs.h"
+#include "vmm/cleanup.h"
+#include "vmm/le.h"
+
+#include <assert.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_mmio.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+/*
+ * virtio over memory-mapped registers: what the registers (virtio_mmio_regs.c)
+ * mean for threads, eventfds and the device. spec: virtio-1.2 4.2
+ *
+ * A status write that starts or resets the device is carried to the loop's
+ * thread; the vCPU waits for its end without the lock. While such a change is
+ * under way (`busy`) no other register write begins.
+ */
+
+struct virtio_mmio {
+    /* immutable */
+    struct virtio_dev *dev;
+    struct evloop *loop;
+    int irq_fd; /* borrowed */
+    int kick_fd[VIRTIO_MAX_QUEUES];
+
+    /* io thread */
+    struct ev_counter kick[VIRTIO_MAX_QUEUES];
+    bool active; /* the device was activated and not yet reset */
+    void (*shutdown_done)(void *arg);
+    void *shutdown_arg;
+
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct mmio_regs regs;
+    struct ev_call call; /* posted while busy */
+    bool busy;
+    bool cancelled; /* the VM stops: wait for nothing */
+    bool dead;      /* shut down: never start the device again */
+
+    /* atomic */
+    _Atomic uint32_t interrupt_status;
+    _Atomic uint32_t config_generation;
+
+    /* guarded by log_lock, a leaf */
+    pthread_mutex_t log_lock;
+    struct log_limit log_limit;
+};
+
+/* The driver broke a rule: a line or a few, however often it does. */
+static void mmio_log_fault(struct virtio_mmio *m, const char *what)
+{
+    (void)pthread_mutex_lock(&m->log_lock);
+    log_limited(m->dev->env.log, &m->log_limit, LOG_WARN,
+                "virtio device %s: the guest's driver %s", m->dev->name, what);
+    (void)pthread_mutex_unlock(&m->log_lock);
+}
+
+/* --- interrupts ---------------------------------------------------------- */
+
+static void mmio_interrupt(struct virtio_mmio *m, uint32_t why)
+{
+    /* pairs with: the acquire load in mmio_read_reg() */
+    (void)atomic_fetch_or_explicit(&m->interrupt_status, why,
+                                   memory_order_release);
+    /* A counter that is full has its interrupt pending already. */
+    (void)eventfd_write(m->irq_fd, 1);
+}
+
+static void mmio_signal_queue(void *transport, uint16_t q)
+{
+    (void)q; /* all queues of a device share its interrupt */
+    mmio_interrupt(transport, VIRTIO_MMIO_INT_VRING);
+}
+
+static void mmio_config_changed(void *transport)
+{
+    struct virtio_mmio *m = transport;
+
+    /* pairs with: the acquire load in mmio_read_reg() */
+    (void)atomic_fetch_add_explicit(&m->config_generation, 1,
+                                    memory_order_release);
+    mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
+}
+
+/* --- on the loop's thread ------------------------------------------------ */
+
+static void mmio_on_kick(struct ev_counter *c, uint64_t count)
+{
+    struct virtio_mmio *m = c->arg;
+
+    (void)count;
+    m->dev->ops->queue_kick(m->dev, (uint16_t)(c - m->kick));
+}
+
+static void mmio_stop_kicks(struct virtio_mmio *m)
+{
+    for (uint16_t q = 0; q < m->dev->num_queues; q++)
+        evloop_counter_del(m->loop, &m->kick[q]);
+}
+
+static int mmio_start_kicks(struct virtio_mmio *m)
+{
+    int rc = 0;
+
+    for (uint16_t q = 0; rc == 0 && q < m->dev->num_queues; q++) {
+        if (m->dev->vq[q].size == 0)
+            continue;
+        rc = evloop_counter_add(m->loop, &m->kick[q], m->kick_fd[q],
+                                mmio_on_kick, m);
+    }
+    return rc;
+}
+
+static void mmio_needs_reset(void *transport)
+{
+    struct virtio_mmio *m = transport;
+    bool running;
+
+    mmio_stop_kicks(m); /* what a broken device is told costs nothing */
+    (void)pthread_mutex_lock(&m->lock);
+    m->regs.status |= VIRTIO_CONFIG_S_NEEDS_RESET;
+    running = m->regs.status & VIRTIO_CONFIG_S_DRIVER_OK;
+    (void)pthread_mutex_unlock(&m->lock);
+    mmio_log_fault(m, "broke the protocol; it has to reset the device");
+    if (running)
+        mmio_config_changed(m);
+}
+
+static int mmio_setup_queues(struct virtio_mmio *m)
+{
+    struct virtio_dev *dev = m->dev;
+    int rc = 0;
+
+    (void)pthread_mutex_lock(&m->lock);
+    dev->features = m->regs.driver_features;
+    for (uint16_t q = 0; rc == 0 && q < dev->num_queues; q++) {
+        struct vq_setup_args args = mmio_regs_queue_args(&m->regs, q);
+
+        vq_teardown(&dev->vq[q]);
+        if (m->regs.q[q].ready)
+            rc = vq_setup(&dev->vq[q], dev->env.mem, &args);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+/* The device is at rest: the change ends, and so may a shutdown. */
+static void mmio_reset_done(void *transport)
+{
+    struct virtio_mmio *m = transport;
+    void (*done)(void *arg) = m->shutdown_done;
+
+    m->active = false;
+    (void)pthread_mutex_lock(&m->lock);
+    mmio_regs_clear(&m->regs);
+    atomic_store_explicit(&m->interrupt_status, 0, memory_order_release);
+    m->busy = false;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    if (done) {
+        m->shutdown_done = NULL;
+        done(m->shutdown_arg); /* may free us */
+    }
+}
+
+static void mmio_reset_device(struct virtio_mmio *m)
+{
+    int rc = 0;
+
+    mmio_stop_kicks(m);
+    if (m->active)
+        rc = m->dev->ops->reset(m->dev);
+    for (uint16_t q = 0; q < m->dev->num_queues; q++)
+        vq_teardown(&m->dev->vq[q]);
+    if (rc == 0)
+        mmio_reset_done(m);
+    /* else: the device calls virtio_reset_done() */
+}
+
+static void mmio_do_reset(struct ev_call *c)
+{
+    mmio_reset_device(c->arg);
+}
+
+static void mmio_do_activate(struct ev_call *c)
+{
+    struct virtio_mmio *m = c->arg;
+    int rc;
+
+    if (m->shutdown_done) {
+        mmio_reset_device(m); /* the VM ended before it came to this */
+        return;
+    }
+    rc = mmio_setup_queues(m);
+    if (rc == 0) {
+        m->active = true;
+        rc = m->dev->ops->activate(m->dev);
+    }
+    if (rc == 0)
+        rc = mmio_start_kicks(m);
+    (void)pthread_mutex_lock(&m->lock);
+    m->regs.status |= VIRTIO_CONFIG_S_DRIVER_OK;
+    m->busy = false;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    if (rc)
+        virtio_needs_reset(m->dev);
+}
+
+static const struct virtio_transport_ops mmio_transport_ops = {
+    .signal_queue = mmio_signal_queue,
+    .config_changed = mmio_config_changed,
+    .needs_reset = mmio_needs_reset,
+    .reset_done = mmio_reset_done,
+};
+
+/* --- on a vCPU's thread -------------------------------------------------- */
+
+/* False when the VM stops and nothing may be waited for. */
+static bool mmio_wait_idle_locked(struct virtio_mmio *m)
+{
+    while (m->busy && !m->cancelled)
+        (void)pthread_cond_wait(&m->changed, &m->lock);
+    return !m->cancelled && !m->dead;
+}
+
+static const char *mmio_write_reg_locked(struct virtio_mmio *m, uint32_t off,
+                                         uint32_t g_value)
+{
+    struct mmio_outcome out;
+
+    if (!mmio_wait_idle_locked(m))
+        return NULL;
+    out = mmio_regs_write(&m->regs, off, g_value);
+    if (out.action == MMIO_NOTHING)
+        return out.fault;
+    m->busy = true;
+    m->call.fn = out.action == MMIO_ACTIVATE ? mmio_do_activate : mmio_do_reset;
+    m->call.arg = m;
+    (void)pthread_mutex_unlock(&m->lock);
+    evloop_post(m->loop, &m->call);
+    (void)pthread_mutex_lock(&m->lock);
+    (void)mmio_wait_idle_locked(m);
+    return out.fault;
+}
+
+static void mmio_write_reg(struct virtio_mmio *m, uint32_t off,
+                           uint32_t g_value)
+{
+    const char *fault;
+
+    switch (off) {
+    case VIRTIO_MMIO_QUEUE_NOTIFY:
+        /* Comes here only where the host has no ioeventfd for it. */
+        if (g_value < m->dev->num_queues)
+            (void)eventfd_write(m->kick_fd[g_value], 1);
+        return;
+    case VIRTIO_MMIO_INTERRUPT_ACK:
+        (void)atomic_fetch_and_explicit(&m->interrupt_status, ~g_value,
+                                        memory_order_acq_rel);
+        return;
+    default:
+        (void)pthread_mutex_lock(&m->lock);
+        fault = mmio_write_reg_locked(m, off, g_value);
+        (void)pthread_mutex_unlock(&m->lock);
+        if (fault)
+            mmio_log_fault(m, fault);
+    }
+}
+
+static uint32_t mmio_read_reg(struct virtio_mmio *m, uint32_t off)
+{
+    uint32_t v;
+
+    switch (off) {
+    case VIRTIO_MMIO_INTERRUPT_STATUS:
+        /* pairs with: mmio_interrupt() */
+        return atomic_load_explicit(&m->interrupt_status, memory_order_acquire);
+    case VIRTIO_MMIO_CONFIG_GENERATION:
+        /* pairs with: mmio_config_changed() */
+        return atomic_load_explicit(&m->config_generation,
+                                    memory_order_acquire);
+    default:
+        (void)pthread_mutex_lock(&m->lock);
+        v = mmio_regs_read(&m->regs, off);
+        (void)pthread_mutex_unlock(&m->lock);
+        return v;
+    }
+}
+
+static void mmio_config_read(struct virtio_mmio *m, uint64_t off, void *data,
+                             uint32_t len)
+{
+    struct virtio_dev *dev = m->dev;
+
+    if (off >= dev->config_len)
+        return;
+    /* What lies behind the end reads as the zeroes that it came with. */
+    len = (uint32_t)min_u64(len, dev->config_len - off);
+    (void)pthread_mutex_lock(&m->lock);
+    dev->ops->config_read(dev, (uint32_t)off, data, len);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+static void mmio_config_write(struct virtio_mmio *m, uint64_t off,
+                              const void *data, uint32_t len)
+{
+    struct virtio_dev *dev = m->dev;
+
+    if (!dev->ops->config_write || off >= dev->config_len ||
+        len > dev->config_len - off)
+        return;
+    (void)pthread_mutex_lock(&m->lock);
+    dev->ops->config_write(dev, (uint32_t)off, data, len);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+static void mmio_bus_read(void *opaque, uint64_t off, void *data, uint32_t len)
+{
+    struct virtio_mmio *m = opaque;
+
+    if (off >= VIRTIO_MMIO_CONFIG)
+        mmio_config_read(m, off - VIRTIO_MMIO_CONFIG, data, len);
+    else if (len == 4 && off % 4 == 0)
+        put_le32(data, mmio_read_reg(m, (uint32_t)off));
+    /* else: there is no such access. spec: virtio-1.2 4.2.2.2 */
+}
+
+static void mmio_bus_write(void *opaque, uint64_t off, const void *data,
+                           uint32_t len)
+{
+    struct virtio_mmio *m = opaque;
+
+    if (off >= VIRTIO_MMIO_CONFIG)
+        mmio_config_write(m, off - VIRTIO_MMIO_CONFIG, data, len);
+    else if (len == 4 && off % 4 == 0)
+        mmio_write_reg(m, (uint32_t)off, get_le32(data));
+}
+
+const struct bus_ops virtio_mmio_bus_ops = {
+    .read = mmio_bus_read,
+    .write = mmio_bus_write,
+};
+
+/* --- life ---------------------------------------------------------------- */
+
+static void mmio_fini(struct virtio_mmio *m)
+{
+    for (uint16_t q = 0; q < VIRTIO_MAX_QUEUES; q++)
+        drop_fd(&m->kick_fd[q]);
+    (void)pthread_cond_destroy(&m->changed);
+    (void)pthread_mutex_destroy(&m->lock);
+    (void)pthread_mutex_destroy(&m->log_lock);
+    free(m);
+}
+
+int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
+                    struct virtio_mmio **out_mmio)
+{
+    struct virtio_mmio *m;
+    int rc;
+
+    assert(dev->num_queues <= VIRTIO_MAX_QUEUES);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return -ENOMEM;
+    m->dev = dev;
+    m->loop = dev->env.loop;
+    m->irq_fd = irq_fd;
+    mmio_regs_init(&m->regs, dev);
+    (void)pthread_mutex_init(&m->lock, NULL); /* these never fail on Linux */
+    (void)pthread_mutex_init(&m->log_lock, NULL);
+    (void)pthread_cond_init(&m->changed, NULL);
+    for (uint16_t q = 0; q < VIRTIO_MAX_QUEUES; q++)
+        m->kick_fd[q] = -1;
+    for (uint16_t q = 0; q < dev->num_queues; q++) {
+        m->kick_fd[q] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (m->kick_fd[q] < 0) {
+            rc = neg_errno();
+            mmio_fini(m);
+            return rc;
+        }
+    }
+    dev->transport_ops = &mmio_transport_ops;
+    dev->transport = m;
+    *out_mmio = m;
+    return 0;
+}
+
+int virtio_mmio_kick_fd(const struct virtio_mmio *m, uint16_t q)
+{
+    return q < m->dev->num_queues ? m->kick_fd[q] : -1;
+}
+
+uint16_t virtio_mmio_num_queues(const struct virtio_mmio *m)
+{
+    return m->dev->num_queues;
+}
+
+void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
+                          void *arg)
+{
+    bool busy;
+
+    assert(done && !m->shutdown_done);
+    m->shutdown_done = done;
+    m->shutdown_arg = arg;
+    (void)pthread_mutex_lock(&m->lock);
+    m->dead = true;
+    busy = m->busy;
+    (void)pthread_mutex_unlock(&m->lock);
+    /* A change that is under way, or only posted, ends in a reset as well. */
+    if (!busy)
+        mmio_reset_device(m);
+}
+
+void virtio_mmio_cancel_waits(struct virtio_mmio *m)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    m->cancelled = true;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+void virtio_mmio_free(struct virtio_mmio *m)
+{
+    if (!m)
+        return;
+    assert(!m->active && !m->busy);
+    m->dev->ops->free(m->dev);
+    mmio_fini(m);
+}

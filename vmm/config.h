@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_CONFIG_H
+#define VMM_CONFIG_H
+
+/*
+ * What a VM is to be, as plain data: read from a configuration file in
+ * Firecracker's format, checked, then handed to machine_new(). Fields that
+ * mote does not know or does not do are refused by name, never ignored.
+ *
+ * Ownership: the struct owns its strings; config_fini() frees them.
+ * Threads: any. Errors: -EINVAL (content) or -errno (file), with a line.
+ */
+
+#include "vmm/errmsg.h"
+
+#define CONFIG_MAX_DRIVES    16u
+#define CONFIG_DEFAULT_VCPUS 1u
+#define CONFIG_DEFAULT_MEM   (128ull << 20)
+#define CONFIG_MIN_GUEST_CID 3u
+
+struct config_drive {
+    char *id;
+    char *path;
+    bool is_root;
+    bool read_only;
+};
+
+struct vm_config {
+    char *kernel_path;
+    char *initrd_path; /* NULL: none */
+    char *boot_args;   /* NULL: the default words */
+    uint32_t num_vcpus;
+    uint64_t mem_bytes;
+    size_t num_drives;
+    struct config_drive drives[CONFIG_MAX_DRIVES];
+    char *vsock_path; /* NULL: no vsock device */
+    uint32_t guest_cid;
+    bool entropy; /* virtio-rng */
+    /* The section "mote", beyond Firecracker's format. */
+    bool virtio_console;
+    bool vmgenid;
+    bool no_device_tree; /* MP table and command line words instead */
+};
+
+void config_init(struct vm_config *c); /* the defaults */
+void config_fini(struct vm_config *c); /* idempotent */
+
+int config_load_file(struct vm_config *c, const char *path,
+                     struct errmsg *err) MUST_CHECK;
+/* `text` need not end in a NUL. `name` stands for it in messages. */
+int config_load_text(struct vm_config *c, const char *text, size_t len,
+                     const char *name, struct errmsg *err) MUST_CHECK;
+
+/* Everything that can be known without KVM: limits, paths, combinations. */
+int config_validate(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
+
+#endif

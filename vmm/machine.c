@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/machine.h"
+
+#include "boot/boot_x86.h"
+#include "devices/exit_port.h"
+#include "devices/i8042.h"
+#include "devices/uart.h"
+#include "vmm/bus.h"
+#include "vmm/irq.h"
+#include "vmm/machine_devices.h"
+#include "vmm/quirks_x86.h"
+#include "vmm/vcpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define MACHINE_DEFAULT_ARGS "console=ttyS0 reboot=k panic=-1"
+#define MACHINE_SEED_BYTES   32u
+#define MACHINE_VMGENID_LEN  16u
+#define MACHINE_PIO_WIDTH    8u
+
+struct machine {
+    struct machine_options options;
+    struct evloop *loop;
+    struct guest_mem *mem;
+    struct kvm kvm;
+    struct irq_table irqs;
+    struct bus *pio;
+    struct bus *mmio;
+    struct uart *uart;
+    struct i8042 *kbc;
+    struct exit_port *exit_port;
+    struct device_set *devices;
+    struct cpu_id *cpu_id;
+    uint32_t num_vcpus;
+    struct vcpu *vcpus[LAYOUT_MAX_VCPUS];
+
+    _Atomic uint64_t first_run_ns;
+    /* Why the VM ends. Reason and detail are packed into one word, so that
+     * the first one given is kept whole. */
+    _Atomic uint64_t stop_word;
+    atomic_bool stop_posted;
+    struct ev_call stop_call;
+    struct ev_call ended_calls[LAYOUT_MAX_VCPUS];
+    uint32_t num_ended;   /* io thread */
+    uint32_t num_started; /* main thread before the loop, then io */
+    bool stopping;        /* io thread */
+};
+
+/* --- ending ----------------------------------------------------------------
+ */
+
+static void machine_request_stop(void *arg, enum stop_reason reason,
+                                 uint32_t detail)
+{
+    struct machine *m = arg;
+    uint64_t word = (uint64_t)reason << 32 | detail;
+    uint64_t none = 0;
+
+    if (!atomic_compare_exchange_strong(&m->stop_word, &none, word) &&
+        reason == STOP_PANIC)
+        atomic_store(&m->stop_word, word);
+    if (!atomic_exchange(&m->stop_posted, true))
+        evloop_post(m->loop, &m->stop_call);
+}
+
+struct stop_hook machine_stop_hook(struct machine *m)
+{
+    return (struct stop_hook){machine_request_stop, m};
+}
+
+static void machine_devices_down(void *arg)
+{
+    struct machine *m = arg;
+
+    uart_flush(m->uart);
+    evloop_stop(m->loop);
+}
+
+static void machine_vcpus_down(struct machine *m)
+{
+    devices_shutdown(m->devices, machine_devices_down, m);
+}
+
+/* thread: io */
+static void machine_on_stop(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    m->stopping = true;
+    devices_cancel_waits(m->devices);
+    for (uint32_t i = 0; i < m->num_started; i++)
+        vcpu_kick(m->vcpus[i]);
+    if (m->num_ended == m->num_started)
+        machine_vcpus_down(m);
+}
+
+/* thread: io; posted by each vCPU as its last act */
+static void machine_on_ended(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    m->num_ended++;
+    if (m->stopping && m->num_ended == m->num_started)
+        machine_vcpus_down(m);
+}
+
+static void machine_vcpu_ended(void *arg, uint32_t index)
+{
+    struct machine *m = arg;
+
+    evloop_post(m->loop, &m->ended_calls[index]);
+}
+
+static void machine_first_run(void *arg, uint32_t index)
+{
+    struct machine *m = arg;
+
+    if (index == 0)
+        atomic_store(&m->first_run_ns, util_now_ns() - m->options.start_ns);
+}
+
+/* --- building, in order -----------------------------------------------------
+ */
+
+static int machine_build_loop(struct machine *m, struct errmsg *err)
+{
+    int rc = evloop_new(EVLOOP_AUTO, &m->loop);
+    int why;
+
+    if (rc)
+        return err_set(err, rc, "event loop: %s", err_reason(rc));
+    why = evloop_fallback_errno(m->loop);
+    if (why)
+        log_msg(m->options.log, LOG_WARN,
+                "io_uring: %s; going on with epoll and plain I/O (check "
+                "kernel.io_uring_disabled and the seccomp profile)",
+                err_reason(-why));
+    m->stop_call = (struct ev_call){.fn = machine_on_stop, .arg = m};
+    for (size_t i = 0; i < LAYOUT_MAX_VCPUS; i++)
+        m->ended_calls[i] = (struct ev_call){.fn = machine_on_ended, .arg = m};
+    return 0;
+}
+
+static int machine_build_memory(struct machine *m, uint64_t bytes,
+                                struct errmsg *err)
+{
+    int rc = gm_new(bytes, &m->mem);
+
+    if (rc)
+        return err_set(err, rc, "guest memory: %llu MiB: %s",
+                       (unsigned long long)(bytes / MIB), err_reason(rc));
+    return 0;
+}
+
+/* Memory goes in before the interrupt chips: see kvm_create_vm(). */
+static int machine_build_kvm(struct machine *m, struct errmsg *err)
+{
+    int rc = kvm_open(&m->kvm, err);
+
+    if (rc == 0)
+        rc = kvm_create_vm(&m->kvm, err);
+    if (rc == 0)
+        rc = kvm_add_memory(&m->kvm, m->mem, err);
+    if (rc == 0)
+        rc = kvm_create_irqchip(&m->kvm, err);
+    return rc;
+}
+
+static int machine_add_pio(struct machine *m, uint64_t port, uint64_t len,
+                           const struct bus_ops *ops, void *dev,
+                           struct errmsg *err)
+{
+    int rc = bus_add(m->pio, port, len, ops, dev);
+
+    if (rc)
+        return err_set(err, rc, "port 0x%llx: %s", (unsigned long long)port,
+                       err_reason(rc));
+    return 0;
+}
+
+static int machine_build_uart(struct machine *m, struct errmsg *err)
+{
+    int irq_fd = -1;
+    int rc = irq_take(&m->irqs, &m->kvm, LAYOUT_UART_GSI, &irq_fd, err);
+
+    if (rc)
+        return rc;
+    rc = uart_new(m->loop, m->options.log, irq_fd, m->options.console_in_fd,
+                  m->options.console_out_fd, &m->uart);
+    if (rc)
+        return err_set(err, rc, "serial port: %s", err_reason(rc));
+    return machine_add_pio(m, LAYOUT_UART_PORT, MACHINE_PIO_WIDTH,
+                           &uart_bus_ops, m->uart, err);
+}
+
+static int machine_build_legacy(struct machine *m, struct errmsg *err)
+{
+    const struct stop_hook stop = machine_stop_hook(m);
+    const struct exit_port_args args = {
+        .stop = stop,
+        .test_enabled = m->options.test_exit,
+        .start_ns = m->options.start_ns,
+    };
+    int rc = bus_new(&m->pio);
+
+    if (rc == 0)
+        rc = bus_new(&m->mmio);
+    if (rc == 0)
+        rc = i8042_new(&stop, &m->kbc);
+    if (rc == 0)
+        rc = exit_port_new(&args, &m->exit_port);
+    if (rc)
+        return err_set(err, rc, "legacy devices: %s", err_reason(rc));
+    rc = machine_build_uart(m, err);
+    if (rc == 0)
+        rc = machine_add_pio(m, LAYOUT_I8042, 5, &i8042_bus_ops, m->kbc, err);
+    if (rc == 0)
+        rc = machine_add_pio(m, EXIT_PORT_BASE, EXIT_PORT_NUM_PORTS,
+                             &exit_port_bus_ops, m->exit_port, err);
+    return rc;
+}
+
+static int machine_build_vcpus(struct machine *m, uint32_t n,
+                               struct errmsg *err)
+{
+    const struct vcpu_env env = {
+        .pio = m->pio,
+        .mmio = m->mmio,
+        .stop = machine_stop_hook(m),
+        .log = m->options.log,
+        .emulated_ring0 = m->options.emulated_ring0,
+        .first_run = machine_first_run,
+        .ended = machine_vcpu_ended,
+        .arg = m,
+    };
+    int rc = cpu_id_new(&m->kvm, n, &m->cpu_id, err);
+
+    if (rc)
+        return rc;
+    if (m->options.emulated_ring0)
+        quirks_fix_cpuid(m->cpu_id);
+    for (uint32_t i = 0; i < n; i++) {
+        rc = vcpu_new(&m->kvm, i, &env, &m->vcpus[i], err);
+        if (rc)
+            return rc;
+        m->num_vcpus++;
+        rc = cpu_id_apply(m->cpu_id, vcpu_fd(m->vcpus[i]), i, err);
+        if (rc == 0)
+            rc = cpu_set_boot_state(vcpu_fd(m->vcpus[i]), err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* Words that the monitor adds; the user's come after and so win. */
+static void machine_words(const struct machine *m, const struct vm_config *c,
+                          char *out, size_t size)
+{
+    const char *root = "";
+
+    for (size_t i = 0; i < c->num_drives; i++) {
+        if (c->drives[i].is_root)
+            root = c->drives[i].read_only ? " root=/dev/vda ro"
+                                          : " root=/dev/vda rw";
+    }
+    (void)snprintf(out, size, "mote.exit=0x%x%s%s%s", EXIT_PORT_BASE, root,
+                   m->options.emulated_ring0 ? " " : "",
+                   m->options.emulated_ring0 ? quirks_kernel_words() : "");
+}
+
+static int machine_random(void *buf, size_t len, struct errmsg *err)
+{
+    if (getrandom(buf, len, 0) != (ssize_t)len)
+        return err_set(err, -EIO, "random seed: the host gave none");
+    return 0;
+}
+
+static int machine_enter(struct machine *m, const struct boot_result *b,
+                         struct errmsg *err)
+{
+    const struct cpu_entry entry = {
+        .rip = b->entry_rip,
+        .rsi = b->boot_params,
+        .cr3 = b->page_tables,
+        .gdt_base = b->gdt_base,
+        .gdt_limit = b->gdt_limit,
+        .code_selector = BOOT_SEL_CS,
+        .data_selector = BOOT_SEL_DS,
+    };
+
+    for (size_t i = 0; i < b->num_notes; i++)
+        log_msg(m->options.log, LOG_INFO, "%s", b->notes[i]);
+    log_msg(m->options.log, LOG_DEBUG, "command line: %s", b->cmdline);
+    return cpu_set_entry(vcpu_fd(m->vcpus[0]), &entry, err);
+}
+
+static int machine_load(struct machine *m, const struct vm_config *c,
+                        struct errmsg *err)
+{
+    struct boot_mmio_dev devs[LAYOUT_MAX_DEVICES];
+    struct boot_result *result = calloc(1, sizeof(*result));
+    uint8_t seed[MACHINE_SEED_BYTES];
+    char words[512];
+    struct boot_config b = {
+        .kernel_path = c->kernel_path,
+        .initrd_path = c->initrd_path,
+        .user_cmdline = c->boot_args ? c->boot_args : MACHINE_DEFAULT_ARGS,
+        .extra_words = words,
+        .seed = seed,
+        .seed_len = sizeof(seed),
+        .desc = c->no_device_tree ? BOOT_DESC_MPTABLE : BOOT_DESC_AUTO,
+    };
+    int irq_fd = -1;
+    int rc = result ? machine_random(seed, sizeof(seed), err)
+                    : err_set(err, -ENOMEM, "out of memory");
+
+    machine_words(m, c, words, sizeof(words));
+    b.machine.ncpus = c->num_vcpus;
+    b.machine.devs = devs;
+    b.machine.ndevs = devices_describe(m->devices, devs, ARRAY_SIZE(devs));
+    b.machine.vmgenid = c->vmgenid;
+    if (rc == 0 && c->vmgenid)
+        rc = irq_take_device(&m->irqs, &m->kvm, &b.machine.vmgenid_gsi, &irq_fd,
+                             err);
+    if (rc == 0)
+        rc = boot_load(m->mem, &b, result, err);
+    if (rc == 0)
+        rc = machine_enter(m, result, err);
+    explicit_bzero(seed, sizeof(seed));
+    free(result);
+    return rc;
+}
+
+static int machine_write_vmgenid(struct machine *m, const struct vm_config *c,
+                                 struct errmsg *err)
+{
+    uint8_t id[MACHINE_VMGENID_LEN];
+    int rc = machine_random(id, sizeof(id), err);
+
+    if (!c->vmgenid || rc)
+        return rc;
+    rc = gm_write(m->mem, LAYOUT_VMGENID, id, sizeof(id));
+    if (rc)
+        return err_set(err, rc, "vmgenid: %s", err_reason(rc));
+    return 0;
+}
+
+static int machine_build(struct machine *m, const struct vm_config *c,
+                         struct errmsg *err)
+{
+    int rc = machine_build_loop(m, err);
+
+    if (rc == 0)
+        rc = machine_build_memory(m, c->mem_bytes, err);
+    if (rc == 0)
+        rc = machine_build_kvm(m, err);
+    if (rc == 0)
+        rc = machine_build_legacy(m, err);
+    if (rc == 0) {
+        const struct device_env env = {
+            .vdev = {.mem = m->mem, .loop = m->loop, .log = m->options.log},
+            .kvm = &m->kvm,
+            .irqs = &m->irqs,
+            .mmio = m->mmio,
+            .console_out_fd = m->options.console_out_fd,
+        };
+
+        rc = devices_new(&env, c, &m->devices, err);
+    }
+    if (rc == 0)
+        rc = machine_build_vcpus(m, c->num_vcpus, err);
+    if (rc == 0)
+        rc = machine_write_vmgenid(m, c, err);
+    if (rc == 0)
+        rc = machine_load(m, c, err);
+    return rc;
+}
+
+int machine_new(const struct vm_config *config,
+                const struct machine_options *options,
+                struct machine **out_machine, struct errmsg *err)
+{
+    struct machine *m = calloc(1, sizeof(*m));
+    int rc;
+
+    if (!m)
+        return err_set(err, -ENOMEM, "out of memory");
+    m->options = *options;
+    m->kvm.sys_fd = -1;
+    m->kvm.vm_fd = -1;
+    irq_init(&m->irqs);
+    rc = vcpu_install_signal();
+    if (rc)
+        err_set(err, rc, "signals: %s", err_reason(rc));
+    else
+        rc = machine_build(m, config, err);
+    if (rc) {
+        machine_free(m);
+        return rc;
+    }
+    *out_machine = m;
+    return 0;
+}
+
+static void machine_collect(struct machine *m, struct machine_result *out)
+{
+    struct exit_port_mark marks[MACHINE_MAX_MARKS];
+    uint64_t word = atomic_load(&m->stop_word);
+
+    memset(out, 0, sizeof(*out));
+    out->reason = (enum stop_reason)(word >> 32);
+    out->detail = (uint32_t)word;
+    out->first_run_ns = atomic_load(&m->first_run_ns);
+    out->num_marks = exit_port_marks(m->exit_port, marks, ARRAY_SIZE(marks));
+    for (size_t i = 0; i < out->num_marks; i++) {
+        out->marks[i].mark = marks[i].mark;
+        out->marks[i].at_ns = marks[i].at_ns;
+    }
+}
+
+int machine_run(struct machine *m, struct machine_result *out,
+                struct errmsg *err)
+{
+    int start_rc = 0;
+    int rc;
+
+    for (uint32_t i = 0; i < m->num_vcpus && start_rc == 0; i++) {
+        start_rc = vcpu_start(m->vcpus[i], err);
+        if (start_rc == 0)
+            m->num_started++;
+    }
+    if (start_rc)
+        machine_request_stop(m, STOP_INTERNAL, 0);
+    rc = evloop_run(m->loop);
+    if (rc)
+        rc = err_set(err, rc, "event loop: %s", err_reason(rc));
+    machine_collect(m, out);
+    return start_rc ? start_rc : rc;
+}
+
+void machine_free(struct machine *m)
+{
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < m->num_vcpus; i++)
+        vcpu_free(m->vcpus[i]);
+    cpu_id_free(m->cpu_id);
+    devices_free(m->devices);
+    exit_port_free(m->exit_port);
+    i8042_free(m->kbc);
+    uart_free(m->uart);
+    bus_free(m->mmio);
+    bus_free(m->pio);
+    irq_fini(&m->irqs);
+    kvm_fini(&m->kvm);
+    gm_free(m->mem);
+    evloop_free(m->loop);
+    free(m);
+}
+
+struct evloop *machine_loop(struct machine *m)
+{
+    return m->loop;
+}

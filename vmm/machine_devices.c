@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/machine_devices.h"
+
+#include "devices/disk_raw.h"
+#include "devices/virtio_blk.h"
+#include "devices/virtio_console.h"
+#include "devices/virtio_mmio.h"
+#include "devices/virtio_rng.h"
+#include "devices/virtio_vsock.h"
+
+#include <linux/virtio_mmio.h>
+#include <stdlib.h>
+
+struct device_slot {
+    struct virtio_mmio *mmio;
+    struct boot_mmio_dev window;
+};
+
+struct device_set {
+    struct device_env env;
+    size_t num;
+    struct device_slot slots[LAYOUT_MAX_DEVICES];
+    size_t num_down; /* io thread, while shutting down */
+    void (*done)(void *arg);
+    void *done_arg;
+};
+
+static int devices_wire_kicks(struct device_set *set,
+                              const struct device_slot *s, struct errmsg *err)
+{
+    for (uint16_t q = 0; q < virtio_mmio_num_queues(s->mmio); q++) {
+        int rc = kvm_ioeventfd(set->env.kvm,
+                               s->window.base + VIRTIO_MMIO_QUEUE_NOTIFY, q,
+                               virtio_mmio_kick_fd(s->mmio, q), err);
+
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* Takes `dev` over in any case. */
+static int devices_attach(struct device_set *set, struct virtio_dev *dev,
+                          struct errmsg *err)
+{
+    struct device_slot *s = &set->slots[set->num];
+    int irq_fd = -1;
+    int rc = irq_take_device(set->env.irqs, set->env.kvm, &s->window.gsi,
+                             &irq_fd, err);
+
+    if (rc) {
+        dev->ops->free(dev);
+        return rc;
+    }
+    rc = virtio_mmio_new(dev, irq_fd, &s->mmio);
+    if (rc) {
+        dev->ops->free(dev);
+        return err_set(err, rc, "virtio device: %s", err_reason(rc));
+    }
+    s->window.base = LAYOUT_VIRTIO_BASE + set->num * LAYOUT_VIRTIO_STRIDE;
+    s->window.size_bytes = LAYOUT_VIRTIO_STRIDE;
+    set->num++; /* from now on devices_free() frees it */
+    rc = bus_add(set->env.mmio, s->window.base, s->window.size_bytes,
+                 &virtio_mmio_bus_ops, s->mmio);
+    if (rc)
+        return err_set(err, rc, "virtio window: %s", err_reason(rc));
+    return devices_wire_kicks(set, s, err);
+}
+
+static int devices_add_disk(struct device_set *set,
+                            const struct config_drive *d, struct errmsg *err)
+{
+    struct disk *disk = NULL;
+    struct virtio_dev *dev = NULL;
+    int rc =
+        disk_raw_open(d->path, d->read_only, set->env.vdev.log, &disk, err);
+
+    if (rc)
+        return rc;
+    rc = vblk_new(&set->env.vdev, disk, d->id, &dev);
+    if (rc) {
+        disk->ops->free(disk);
+        return err_set(err, rc, "disk %s: %s", d->path, err_reason(rc));
+    }
+    return devices_attach(set, dev, err);
+}
+
+/* The root disk is the guest's first, whatever its place in the list. */
+static int devices_add_disks(struct device_set *set, const struct vm_config *c,
+                             struct errmsg *err)
+{
+    int rc = 0;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < c->num_drives && rc == 0; i++) {
+            if (c->drives[i].is_root == (pass == 0))
+                rc = devices_add_disk(set, &c->drives[i], err);
+        }
+    }
+    return rc;
+}
+
+static int devices_add_others(struct device_set *set, const struct vm_config *c,
+                              struct errmsg *err)
+{
+    const struct vcon_args con = {.in_fd = -1,
+                                  .out_fd = set->env.console_out_fd};
+    struct virtio_dev *dev = NULL;
+    int rc = 0;
+
+    if (c->vsock_path) {
+        rc = vvsock_new(&set->env.vdev, c->guest_cid, c->vsock_path, &dev, err);
+        if (rc == 0)
+            rc = devices_attach(set, dev, err);
+    }
+    if (rc == 0 && c->entropy) {
+        rc = vrng_new(&set->env.vdev, &dev);
+        rc = rc ? err_set(err, rc, "virtio-rng: %s", err_reason(rc))
+                : devices_attach(set, dev, err);
+    }
+    if (rc == 0 && c->virtio_console) {
+        rc = vcon_new(&set->env.vdev, &con, &dev);
+        rc = rc ? err_set(err, rc, "virtio-console: %s", err_reason(rc))
+                : devices_attach(set, dev, err);
+    }
+    return rc;
+}
+
+int devices_new(const struct device_env *env, const struct vm_config *c,
+                struct device_set **out_set, struct errmsg *err)
+{
+    struct device_set *set = calloc(1, sizeof(*set));
+    int rc;
+
+    if (!set)
+        return err_set(err, -ENOMEM, "out of memory");
+    set->env = *env;
+    rc = devices_add_disks(set, c, err);
+    if (rc == 0)
+        rc = devices_add_others(set, c, err);
+    if (rc) {
+        devices_free(set);
+        return rc;
+    }
+    *out_set = set;
+    return 0;
+}
+
+void devices_free(struct device_set *set)
+{
+    if (!set)
+        return;
+    while (set->num > 0)
+        virtio_mmio_free(set->slots[--set->num].mmio);
+    free(set);
+}
+
+size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,
+                        size_t max)
+{
+    size_t n = 0;
+
+    for (; n < set->num && n < max; n++)
+        out[n] = set->slots[n].window;
+    return n;
+}
+
+void devices_cancel_waits(struct device_set *set)
+{
+    for (size_t i = 0; i < set->num; i++)
+        virtio_mmio_cancel_waits(set->slots[i].mmio);
+}
+
+/* thread: io */
+static void devices_on_down(void *arg)
+{
+    struct device_set *set = arg;
+
+    if (++set->num_down == set->num)
+        set->done(set->done_arg);
+}
+
+void devices_shutdown(struct device_set *set, void (*done)(void *arg),
+                      void *arg)
+{
+    size_t num = set->num;
+
+    set->done = done;
+    set->done_arg = arg;
+    if (num == 0)
+        done(arg);
+    for (size_t i = 0; i < num; i++)
+        virtio_mmio_shutdown(set->slots[i].mmio, devices_on_down, set);
+}

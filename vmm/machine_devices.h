@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_MACHINE_DEVICES_H
+#define VMM_MACHINE_DEVICES_H
+
+/*
+ * The virtio devices of one machine: made from the configuration, each behind
+ * its own MMIO window and interrupt line.
+ *
+ * Ownership: the set owns the devices; borrows the env. Threads: made and
+ * freed on the main thread; shutdown on the loop's.
+ */
+
+#include "boot/boot_machine.h"
+#include "devices/virtio.h"
+#include "vmm/bus.h"
+#include "vmm/config.h"
+#include "vmm/irq.h"
+
+struct device_set;
+
+struct device_env {
+    struct vdev_env vdev;
+    struct kvm *kvm;
+    struct irq_table *irqs;
+    struct bus *mmio;
+    int console_out_fd;
+};
+
+int devices_new(const struct device_env *env, const struct vm_config *c,
+                struct device_set **out_set, struct errmsg *err) MUST_CHECK;
+void devices_free(struct device_set *set); /* NULL is fine */
+
+/* The windows as boot/ describes them to the guest; returns the count. */
+size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,
+                        size_t max);
+
+/* Ends waits of vCPU threads inside register accesses. Thread: any. */
+void devices_cancel_waits(struct device_set *set);
+/* Once no vCPU runs: resets all, then calls `done`. thread: io */
+void devices_shutdown(struct device_set *set, void (*done)(void *arg),
+                      void *arg);
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/options.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+struct option_row {
+    const char *name;
+    const char *arg; /* NULL: a switch */
+    const char *help;
+    int (*set)(struct vmm_options *o, const char *value, struct errmsg *err);
+};
+
+static int opt_config_file(struct vmm_options *o, const char *v,
+                           struct errmsg *err)
+{
+    (void)err;
+    o->config_file = v;
+    return 0;
+}
+
+static int opt_exit_file(struct vmm_options *o, const char *v,
+                         struct errmsg *err)
+{
+    (void)err;
+    o->exit_file = v;
+    return 0;
+}
+
+static int opt_log_path(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    (void)err;
+    o->log_path = v;
+    return 0;
+}
+
+static int opt_id(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    size_t n = strlen(v);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!isalnum((unsigned char)v[i]) && v[i] != '-' && v[i] != '_')
+            n = 0;
+    }
+    if (n < 1 || n > 64)
+        return err_set(err, -EINVAL,
+                       "--id: 1 to 64 letters, digits, - and _ are allowed");
+    o->id = v;
+    return 0;
+}
+
+static int opt_level(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    if (log_level_parse(v, &o->level))
+        return err_set(err, -EINVAL,
+                       "--level: %s is none of Off, Error, Warn, Info, Debug, "
+                       "Trace",
+                       v);
+    o->level_given = true;
+    return 0;
+}
+
+static int opt_lifeline(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    uint64_t fd = 0;
+
+    if (util_parse_u64(v, 0, INT32_MAX, &fd) || fcntl((int)fd, F_GETFD) < 0)
+        return err_set(err, -EINVAL,
+                       "--lifeline-fd: %s is no open file descriptor; pass the "
+                       "read end of a pipe",
+                       v);
+    o->lifeline_fd = (int)fd;
+    return 0;
+}
+
+static int opt_start_us(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    if (util_parse_u64(v, 0, UINT64_MAX / 1000, &o->start_us))
+        return err_set(err, -EINVAL, "--start-time-us: %s is no number", v);
+    return 0;
+}
+
+static int opt_no_api(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->no_api = true;
+    return 0;
+}
+
+static int opt_check(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->check = true;
+    return 0;
+}
+
+static int opt_probe(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->probe = true;
+    return 0;
+}
+
+static int opt_test_exit(struct vmm_options *o, const char *v,
+                         struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->test_exit = true;
+    return 0;
+}
+
+static int opt_help(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->help = true;
+    return 0;
+}
+
+static int opt_version(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->version = true;
+    return 0;
+}
+
+static const struct option_row option_rows[] = {
+    {"config-file", "FILE", "what the VM is, JSON in Firecracker's format",
+     opt_config_file},
+    {"no-api", NULL, "no control socket (this version has none yet)",
+     opt_no_api},
+    {"id", "ID", "name of this VM in log lines", opt_id},
+    {"exit-file", "FILE", "new file for the reason of the end, as JSON",
+     opt_exit_file},
+    {"lifeline-fd", "N", "end the VM when this pipe is closed by its writer",
+     opt_lifeline},
+    {"log-path", "FILE", "log there instead of to standard error",
+     opt_log_path},
+    {"level", "LEVEL", "Off, Error, Warn (default), Info, Debug or Trace",
+     opt_level},
+    {"start-time-us", "N", "monotonic time at exec, for the timings",
+     opt_start_us},
+    {"check", NULL, "check the configuration, start nothing", opt_check},
+    {"probe", NULL, "say what this host's KVM can do, as JSON", opt_probe},
+    {"test-exit", NULL, "let test programs end the VM with a result",
+     opt_test_exit},
+    {"version", NULL, "print the version", opt_version},
+    {"help", NULL, "print this", opt_help},
+};
+
+static const struct option_row *options_find(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
+        if (strlen(option_rows[i].name) == len &&
+            !strncmp(option_rows[i].name, name, len))
+            return &option_rows[i];
+    }
+    return NULL;
+}
+
+static int options_one(char **argv, int *i, int argc, struct vmm_options *out,
+                       struct errmsg *err)
+{
+    const char *word = argv[*i];
+    const char *eq = strchr(word, '=');
+    const struct option_row *row = NULL;
+    const char *value = NULL;
+
+    if (!strncmp(word, "--", 2))
+        row = options_find(word + 2,
+                           eq ? (size_t)(eq - word - 2) : strlen(word + 2));
+    if (!row)
+        return err_set(err, -EINVAL,
+                       "%s: unknown argument; mote-vmm --help lists them",
+                       word);
+    if (!row->arg && eq)
+        return err_set(err, -EINVAL, "--%s: takes no value", row->name);
+    if (row->arg) {
+        if (eq)
+            value = eq + 1;
+        else if (*i + 1 < argc)
+            value = argv[++*i];
+        if (!value || !*value)
+            return err_set(err, -EINVAL, "--%s: needs a value (%s)", row->name,
+                           row->arg);
+    }
+    return row->set(out, value, err);
+}
+
+int options_parse(int argc, char **argv, struct vmm_options *out,
+                  struct errmsg *err)
+{
+    memset(out, 0, sizeof(*out));
+    out->lifeline_fd = -1;
+    out->level = LOG_WARN;
+    for (int i = 1; i < argc; i++) {
+        int rc = options_one(argv, &i, argc, out, err);
+
+        if (rc)
+            return rc;
+    }
+    if (out->help || out->version || out->probe)
+        return 0;
+    if (!out->config_file)
+        return err_set(err, -EINVAL,
+                       "no --config-file; mote-vmm --help lists the arguments");
+    return 0;
+}
+
+void options_print_help(FILE *out)
+{
+    fprintf(out, "usage: mote-vmm --config-file FILE [options]\n"
+                 "Runs one virtual machine; the process is the machine.\n\n");
+    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
+        char left[40];
+
+        (void)snprintf(left, sizeof(left), "--%s%s%s", option_rows[i].name,
+                       option_rows[i].arg ? " " : "",
+                       option_rows[i].arg ? option_rows[i].arg : "");
+        fprintf(out, "  %-22s %s\n", left, option_rows[i].help);
+    }
+    fprintf(out, "\nThe guest's serial port is standard input and output.\n"
+                 "Exit codes: 0 poweroff, halt, reboot or stopped by request; "
+                 "20 guest panic;\n21 triple fault; 22 KVM error; 152 "
+                 "configuration; 153 arguments; 1 other.\n");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_OPTIONS_H
+#define VMM_OPTIONS_H
+
+/*
+ * The command line of mote-vmm. One table drives parsing and --help.
+ * Ownership: strings point into argv. Errors: -EINVAL with a line.
+ */
+
+#include "vmm/errmsg.h"
+#include "vmm/log.h"
+
+#include <stdio.h>
+
+struct vmm_options {
+    const char *config_file;
+    const char *exit_file;
+    const char *log_path;
+    const char *id;
+    enum log_level level;
+    bool level_given;
+    int lifeline_fd;   /* -1: none */
+    uint64_t start_us; /* CLOCK_MONOTONIC at exec; 0: not given */
+    bool no_api;
+    bool check;
+    bool probe;
+    bool test_exit;
+    bool help;
+    bool version;
+};
+
+int options_parse(int argc, char **argv, struct vmm_options *out,
+                  struct errmsg *err) MUST_CHECK;
+void options_print_help(FILE *out);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_VCPU_H
+#define VMM_VCPU_H
+
+/*
+ * One virtual CPU and its thread. The thread only runs KVM_RUN, hands guest
+ * accesses to the buses and says how it ended.
+ *
+ * Ownership: owns its fd, its kvm_run mapping and its thread; borrows all of
+ * the env. Threads: create, start, join on the main thread; vcpu_kick() on any.
+ * Errors: -errno with a line in `err`; a running vCPU reports by the stop hook.
+ */
+
+#include "vmm/bus.h"
+#include "vmm/cpu_x86.h"
+#include "vmm/kvm.h"
+#include "vmm/log.h"
+#include "vmm/stop.h"
+
+#include <stdatomic.h>
+
+struct vcpu;
+
+struct vcpu_env {
+    const struct bus *pio;
+    const struct bus *mmio;
+    struct stop_hook stop;
+    struct log *log;
+    bool emulated_ring0;
+    /* Told on the vCPU's thread right before its first KVM_RUN, and as its
+     * very last act. */
+    void (*first_run)(void *arg, uint32_t index);
+    void (*ended)(void *arg, uint32_t index);
+    void *arg;
+};
+
+int vcpu_new(const struct kvm *kvm, uint32_t index, const struct vcpu_env *env,
+             struct vcpu **out_vcpu, struct errmsg *err) MUST_CHECK;
+int vcpu_fd(const struct vcpu *v);
+int vcpu_start(struct vcpu *v, struct errmsg *err) MUST_CHECK;
+/* Makes the thread leave KVM_RUN for good. Idempotent. */
+void vcpu_kick(struct vcpu *v);
+/* Kicks, joins the thread if one runs, frees. NULL is fine. */
+void vcpu_free(struct vcpu *v);
+
+/* Once per process, before any vCPU starts: the signal that kicks. */
+int vcpu_install_signal(void) MUST_CHECK;
+
+#endif
