@@ -20,7 +20,7 @@
 #define RAM       (4 * MIB)
 #define RX_BYTES  8192u
 #define RX_COUNT  64u
-#define TX_BYTES  65536u
+#define TX_BYTES  (65536u + 64u)
 #define HOST_FDS  8u
 #define NUM_PORTS 16u
 #define MAX_STEPS 400
