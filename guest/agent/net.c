@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NET_CONFIG: one interface, by rtnetlink; the resolver's file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "guest/agent/ops.h"
+
+#define NET_MAC_BYTES  6u
+#define NET_RESOLV     "/etc/resolv.conf"
+#define NET_RESOLV_RUN "/run/mote-resolv.conf"
+
+/* A request to the kernel, filled from the front. */
+struct net_message {
+    struct nlmsghdr head;
+    union {
+        struct ifinfomsg link;
+        struct ifaddrmsg address;
+        struct rtmsg route;
+        uint8_t room[480];
+    };
+};
+
+/* The attributes of a NET_CONFIG that occur once. */
+struct net_request {
+    char name[IFNAMSIZ];
+    char hostname[65];
+    bool has_mac, set_mac, has_resolver, flush;
+    uint8_t mac[NET_MAC_BYTES];
+    uint8_t new_mac[NET_MAC_BYTES];
+    uint32_t mtu;
+    const uint8_t *data; /* to walk the repeated ones */
+    size_t length;
+};
+
+/* ---- rtnetlink ---------------------------------------------------------- */
+
+static void net_begin(struct net_message *m, uint16_t type, uint16_t flags,
+                      size_t body)
+{
+    memset(m, 0, sizeof(*m));
+    m->head.nlmsg_len = (uint32_t)NLMSG_LENGTH(body);
+    m->head.nlmsg_type = type;
+    m->head.nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags);
+}
+
+/* What we put in fits: see the sizes in abi.h. */
+static void net_add(struct net_message *m, uint16_t type, const void *value,
+                    size_t length)
+{
+    struct rtattr head = {
+        .rta_len = (uint16_t)RTA_LENGTH(length),
+        .rta_type = type,
+    };
+    uint8_t *to = (uint8_t *)m + NLMSG_ALIGN(m->head.nlmsg_len);
+
+    memcpy(to, &head, sizeof(head));
+    memcpy(to + RTA_LENGTH(0), value, length);
+    m->head.nlmsg_len =
+        (uint32_t)(NLMSG_ALIGN(m->head.nlmsg_len) + RTA_ALIGN(head.rta_len));
+}
+
+static int net_send(int fd, const struct net_message *m)
+{
+    return send(fd, m, m->head.nlmsg_len, 0) < 0 ? -errno : 0;
+}
+
+/* Sends and takes the kernel's verdict. Netlink answers before send returns,
+ * so nothing is waited for. */
+static int net_talk(int fd, struct net_message *m)
+{
+    uint8_t answer[1024];
+    struct nlmsghdr head;
+    struct nlmsgerr verdict;
+    ssize_t got;
+    int err;
+
+    m->head.nlmsg_flags |= NLM_F_ACK;
+    err = net_send(fd, m);
+    if (err < 0)
+        return err;
+    got = recv(fd, answer, sizeof(answer), 0);
+    if (got < (ssize_t)(NLMSG_HDRLEN + sizeof(verdict)))
+        return got < 0 ? -errno : -EPROTO;
+    memcpy(&head, answer, sizeof(head));
+    memcpy(&verdict, answer + NLMSG_HDRLEN, sizeof(verdict));
+    return head.nlmsg_type == NLMSG_ERROR ? verdict.error : -EPROTO;
+}
+
+/* Walks a dump: calls see() for each message until the end. */
+static int net_dump(int fd, struct net_message *m,
+                    void (*see)(const struct nlmsghdr *head, void *arg),
+                    void *arg)
+{
+    _Alignas(struct nlmsghdr) uint8_t answer[8192];
+    int err;
+
+    m->head.nlmsg_flags |= NLM_F_DUMP;
+    err = net_send(fd, m);
+    if (err < 0)
+        return err;
+    for (;;) {
+        ssize_t got = recv(fd, answer, sizeof(answer), 0);
+        const struct nlmsghdr *head = (const void *)answer;
+
+        if (got <= 0)
+            return got < 0 ? -errno : -EPROTO;
+        for (; NLMSG_OK(head, (size_t)got); head = NLMSG_NEXT(head, got)) {
+            if (head->nlmsg_type == NLMSG_DONE)
+                return 0;
+            if (head->nlmsg_type == NLMSG_ERROR)
+                return -EIO;
+            see(head, arg);
+        }
+    }
+}
+
+/* The value of an attribute behind a body of `body` bytes, or NULL. */
+static const uint8_t *net_get(const struct nlmsghdr *head, size_t body,
+                              uint16_t type, size_t *out_length)
+{
+    const struct rtattr *a =
+        (const void *)((const uint8_t *)NLMSG_DATA(head) + NLMSG_ALIGN(body));
+    size_t left = head->nlmsg_len - NLMSG_SPACE(body);
+
+    for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+        if (a->rta_type == type) {
+            *out_length = RTA_PAYLOAD(a);
+            return RTA_DATA(a);
+        }
+    }
+    return NULL;
+}
+
+/* ---- the interface ------------------------------------------------------ */
+
+struct net_search {
+    const struct net_request *request;
+    int index; /* 0: not found */
+};
+
+static void net_see_link(const struct nlmsghdr *head, void *arg)
+{
+    struct net_search *search = arg;
+    const struct net_request *request = search->request;
+    const struct ifinfomsg *link = NLMSG_DATA(head);
+    size_t length = 0;
+    const uint8_t *value;
+
+    if (search->index != 0 || head->nlmsg_type != RTM_NEWLINK)
+        return;
+    if (request->has_mac) {
+        value = net_get(head, sizeof(*link), IFLA_ADDRESS, &length);
+        if (!value || length != NET_MAC_BYTES ||
+            memcmp(value, request->mac, NET_MAC_BYTES) != 0)
+            return;
+    }
+    if (request->name[0]) {
+        value = net_get(head, sizeof(*link), IFLA_IFNAME, &length);
+        if (!value || strncmp((const char *)value, request->name, length) != 0)
+            return;
+    }
+    if (!request->has_mac && !request->name[0] &&
+        (link->ifi_flags & IFF_LOOPBACK))
+        return;
+    search->index = link->ifi_index;
+}
+
+static int net_find(int fd, const struct net_request *request)
+{
+    struct net_search search = {.request = request};
+    struct net_message m;
+    int err;
+
+    net_begin(&m, RTM_GETLINK, 0, sizeof(m.link));
+    err = net_dump(fd, &m, net_see_link, &search);
+    if (err < 0)
+        return err;
+    return search.index ? search.index : -ENODEV;
+}
+
+static int net_link(int fd, int index, const struct net_request *request)
+{
+    struct net_message m;
+
+    net_begin(&m, RTM_NEWLINK, 0, sizeof(m.link));
+    m.link.ifi_index = index;
+    m.link.ifi_flags = IFF_UP;
+    m.link.ifi_change = IFF_UP;
+    if (request->set_mac)
+        net_add(&m, IFLA_ADDRESS, request->new_mac, NET_MAC_BYTES);
+    if (request->mtu > 0)
+        net_add(&m, IFLA_MTU, &request->mtu, sizeof(request->mtu));
+    return net_talk(fd, &m);
+}
+
+static uint8_t net_family(uint8_t family)
+{
+    return family == 4 ? AF_INET : AF_INET6;
+}
+
+static size_t net_address_bytes(uint8_t family)
+{
+    return family == 4 ? 4 : 16;
+}
+
+static int net_address(int fd, int index, const struct mote_ip *ip)
+{
+    struct net_message m;
+    size_t bytes = net_address_bytes(ip->family);
+
+    net_begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, sizeof(m.address));
+    m.address.ifa_family = net_family(ip->family);
+    m.address.ifa_prefixlen = ip->prefix;
+    m.address.ifa_index = (uint32_t)index;
+    /* The host has given this address to nobody else. */
+    m.address.ifa_flags = ip->family == 6 ? IFA_F_NODAD : 0;
+    net_add(&m, IFA_LOCAL, ip->address, bytes);
+    net_add(&m, IFA_ADDRESS, ip->address, bytes);
+    return net_talk(fd, &m);
+}
+
+static int net_route(int fd, int index, const struct mote_route *route)
+{
+    static const uint8_t none[16];
+    struct net_message m;
+    size_t bytes = net_address_bytes(route->family);
+
+    net_begin(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, sizeof(m.route));
+    m.route.rtm_family = net_family(route->family);
+    m.route.rtm_dst_len = route->prefix;
+    m.route.rtm_table = RT_TABLE_MAIN;
+    m.route.rtm_protocol = RTPROT_STATIC;
+    m.route.rtm_type = RTN_UNICAST;
+    m.route.rtm_scope = RT_SCOPE_LINK;
+    if (route->prefix > 0)
+        net_add(&m, RTA_DST, route->destination, bytes);
+    if (memcmp(route->gateway, none, bytes) != 0) {
+        m.route.rtm_scope = RT_SCOPE_UNIVERSE;
+        net_add(&m, RTA_GATEWAY, route->gateway, bytes);
+    }
+    if (route->metric > 0)
+        net_add(&m, RTA_PRIORITY, &route->metric, sizeof(route->metric));
+    net_add(&m, RTA_OIF, &index, sizeof(index));
+    return net_talk(fd, &m);
+}
+
+/* Addresses to delete: a dump must not be mixed with other requests. */
+struct net_old {
+    uint32_t index;
+    size_t count;
+    struct {
+        struct ifaddrmsg head;
+        uint8_t local[16];
+    } list[32];
+};
+
+static void net_see_address(const struct nlmsghdr *head, void *arg)
+{
+    const struct ifaddrmsg *address = NLMSG_DATA(head);
+    struct net_old *old = arg;
+    const uint8_t *local;
+    size_t length = 0;
+
+    if (head->nlmsg_type != RTM_NEWADDR || address->ifa_index != old->index ||
+        address->ifa_scope != RT_SCOPE_UNIVERSE || old->count == 32)
+        return;
+    local = net_get(head, sizeof(*address), IFA_LOCAL, &length);
+    if (!local) /* IPv6 has it here */
+        local = net_get(head, sizeof(*address), IFA_ADDRESS, &length);
+    if (!local || length > 16)
+        return;
+    old->list[old->count].head = *address;
+    memcpy(old->list[old->count].local, local, length);
+    old->count++;
+}
+
+static int net_flush(int fd, int index)
+{
+    struct net_old old = {.index = (uint32_t)index};
+    struct net_message m;
+    int err;
+
+    net_begin(&m, RTM_GETADDR, 0, sizeof(m.address));
+    err = net_dump(fd, &m, net_see_address, &old);
+    for (size_t i = 0; i < old.count && err == 0; i++) {
+        net_begin(&m, RTM_DELADDR, 0, sizeof(m.address));
+        m.address = old.list[i].head;
+        net_add(&m, IFA_LOCAL, old.list[i].local,
+                m.address.ifa_family == AF_INET ? 4 : 16);
+        err = net_talk(fd, &m);
+        if (err == -EADDRNOTAVAIL) /* went with its primary address */
+            err = 0;
+    }
+    return err;
+}
+
+void net_loopback(void)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq request = {.ifr_name = "lo"};
+
+    if (fd < 0)
+        return;
+    request.ifr_flags = IFF_UP | IFF_RUNNING;
+    (void)ioctl(fd, SIOCSIFFLAGS, &request);
+    close(fd);
+}
+
+/* ---- the resolver's file ------------------------------------------------ */
+
+static void net_text_ip(struct text *t, const struct mote_ip *ip)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < net_address_bytes(ip->family); i++) {
+        uint8_t byte = ip->address[i];
+
+        if (ip->family == 4) {
+            if (i > 0)
+                text_add(t, ".");
+            text_add_number(t, byte);
+            continue;
+        }
+        if (i > 0 && i % 2 == 0)
+            text_add(t, ":");
+        text_add_bytes(t, &digits[byte >> 4], 1);
+        text_add_bytes(t, &digits[byte & 15], 1);
+    }
+}
+
+static int net_write(const char *path, const struct text *t)
+{
+    int fd =
+        open(path,
+             O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+             0644);
+    int err = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (write(fd, t->line, t->length) != (ssize_t)t->length)
+        err = -EIO;
+    close(fd);
+    return err;
+}
+
+static int net_resolver(const struct text *t)
+{
+    int err = net_write(NET_RESOLV, t);
+
+    if (err == -ELOOP && unlink(NET_RESOLV) == 0) /* a resolver daemon's link */
+        err = net_write(NET_RESOLV, t);
+    if (err != -EROFS)
+        return err;
+    /* A read-only root: lay it over, if there is a file to lay it over. */
+    err = net_write(NET_RESOLV_RUN, t);
+    if (err == 0 && mount(NET_RESOLV_RUN, NET_RESOLV, NULL, MS_BIND, NULL) < 0)
+        err = -errno;
+    return err;
+}
+
+/* ---- the request -------------------------------------------------------- */
+
+static int net_copy_text(const struct codec_attr *a, char *to, size_t size)
+{
+    int err = codec_attr_text(a, size - 1);
+
+    if (err == 0)
+        memcpy(to, a->value, a->length); /* `to` is zeroed */
+    return err;
+}
+
+static int net_copy_mac(const struct codec_attr *a, uint8_t *to, bool *has)
+{
+    if (a->length != NET_MAC_BYTES)
+        return -EPROTO;
+    memcpy(to, a->value, NET_MAC_BYTES);
+    *has = true;
+    return 0;
+}
+
+/* One attribute is checked; what occurs once is kept. */
+static int net_attr(struct net_request *request, const struct codec_attr *a)
+{
+    struct mote_route route;
+    struct mote_ip ip;
+
+    switch (a->type) {
+    case MOTE_ATTR_IF_NAME:
+        return net_copy_text(a, request->name, sizeof(request->name));
+    case MOTE_ATTR_IF_MAC:
+        return net_copy_mac(a, request->mac, &request->has_mac);
+    case MOTE_ATTR_SET_MAC:
+        return net_copy_mac(a, request->new_mac, &request->set_mac);
+    case MOTE_ATTR_MTU:
+        return codec_attr_u32(a, &request->mtu);
+    case MOTE_ATTR_ADDRESS:
+        return codec_attr_ip(a, &ip);
+    case MOTE_ATTR_ROUTE:
+        return codec_attr_route(a, &route);
+    case MOTE_ATTR_RESOLVER:
+        request->has_resolver = true;
+        return codec_attr_ip(a, &ip);
+    case MOTE_ATTR_SEARCH:
+        request->has_resolver = true;
+        return codec_attr_text(a, 253);
+    case MOTE_ATTR_HOSTNAME:
+        return net_copy_text(a, request->hostname, sizeof(request->hostname));
+    case MOTE_ATTR_FLUSH:
+        return codec_attr_bool(a, &request->flush);
+    default:
+        return a->required ? -ENOENT : 0;
+    }
+}
+
+static int net_parse(const uint8_t *data, size_t length,
+                     struct net_request *out, struct refusal *r)
+{
+    struct codec_iter it;
+    struct codec_attr a;
+    int got, err = 0;
+
+    memset(out, 0, sizeof(*out));
+    out->data = data;
+    out->length = length;
+    codec_iter_init(&it, data, length);
+    while (err == 0 && (got = codec_iter_next(&it, &a)) != 0)
+        err = got < 0 ? got : net_attr(out, &a);
+    return err < 0 ? ops_refuse_attr(r, "NET_CONFIG", err) : 0;
+}
+
+/* Addresses first: routes need them. `what` tells what failed. */
+static int net_apply(int fd, int index, const struct net_request *request,
+                     const char **what)
+{
+    static const uint16_t passes[] = {MOTE_ATTR_ADDRESS, MOTE_ATTR_ROUTE};
+    struct codec_iter it;
+    struct codec_attr a;
+    struct mote_route route;
+    struct mote_ip ip;
+    int err;
+
+    *what = "NET_CONFIG: interface";
+    err = net_link(fd, index, request);
+    if (err == 0 && request->flush)
+        err = net_flush(fd, index);
+    for (size_t pass = 0; pass < 2; pass++) {
+        codec_iter_init(&it, request->data, request->length);
+        while (err == 0 && codec_iter_next(&it, &a) > 0) {
+            if (a.type != passes[pass])
+                continue;
+            *what = pass == 0 ? "NET_CONFIG: address" : "NET_CONFIG: route";
+            if (pass == 0 && codec_attr_ip(&a, &ip) == 0)
+                err = net_address(fd, index, &ip);
+            else if (pass == 1 && codec_attr_route(&a, &route) == 0)
+                err = net_route(fd, index, &route);
+        }
+    }
+    return err;
+}
+
+static int net_write_resolver(const struct net_request *request)
+{
+    struct codec_iter it;
+    struct codec_attr a;
+    struct mote_ip ip;
+    struct text t;
+
+    text_init(&t);
+    codec_iter_init(&it, request->data, request->length);
+    while (codec_iter_next(&it, &a) > 0) {
+        if (a.type == MOTE_ATTR_RESOLVER && codec_attr_ip(&a, &ip) == 0) {
+            text_add(&t, "nameserver ");
+            net_text_ip(&t, &ip);
+        } else if (a.type == MOTE_ATTR_SEARCH) {
+            text_add(&t, "search ");
+            text_add_bytes(&t, a.value, a.length);
+        } else {
+            continue;
+        }
+        text_add(&t, "\n");
+    }
+    return t.length == sizeof(t.line) - 1 ? -EMSGSIZE : net_resolver(&t);
+}
+
+int net_config(struct agent *agent, const uint8_t *data, size_t length,
+               struct refusal *r)
+{
+    struct net_request request;
+    const char *what = "NET_CONFIG: interface";
+    int fd, index, err;
+
+    if (net_parse(data, length, &request, r) < 0)
+        return -1;
+    if (!agent->may_net)
+        return refuse(r, MOTE_ERR_DENIED, 0,
+                      "NET_CONFIG: this agent is not PID 1 of a machine", NULL,
+                      NULL);
+    fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    if (fd < 0)
+        return refuse(r, MOTE_ERR_UNSUPPORTED, errno,
+                      "NET_CONFIG: no rtnetlink in this kernel", NULL, NULL);
+    index = net_find(fd, &request);
+    err = index < 0 ? index : net_apply(fd, index, &request, &what);
+    close(fd);
+    if (err == 0 && request.hostname[0] &&
+        sethostname(request.hostname, strlen(request.hostname)) < 0) {
+        what = "NET_CONFIG: host name";
+        err = -errno;
+    }
+    if (err == 0 && request.has_resolver) {
+        what = "NET_CONFIG: " NET_RESOLV;
+        err = net_write_resolver(&request);
+    }
+    if (err == -ENODEV)
+        return refuse(r, MOTE_ERR_NOT_FOUND, ENODEV, what, NULL, NULL);
+    return err < 0 ? refuse(r, MOTE_ERR_INTERNAL, -err, what, NULL, NULL) : 0;
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest/agent/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "guest/agent/text.h"
+
+#define TREE_CGROUPS "/sys/fs/cgroup/mote"
+/* Rounds of looking for what was forked while the last round killed. */
+#define TREE_ROUNDS 64
+
+struct tree_process {
+    pid_t pid, parent, session;
+    bool member, zombie;
+};
+
+struct tree_scan {
+    struct tree_process *list;
+    size_t count, capacity;
+};
+
+/* ---- by /proc ----------------------------------------------------------- */
+
+/* The next number after blanks; moves *at behind it. */
+static int64_t tree_field(const char **at)
+{
+    const char *from = *at;
+    size_t length;
+
+    while (*from == ' ')
+        from++;
+    length = strspn(from, "0123456789");
+    *at = from + length;
+    return text_number(from, length, INT32_MAX);
+}
+
+/* proc(5): pid (comm) state ppid pgrp session ...; comm may hold anything. */
+static bool tree_read(int proc_fd, const char *name, struct tree_process *out)
+{
+    char path[32], stat[512];
+    const char *at;
+    ssize_t got;
+    int fd;
+
+    if (strlen(name) > 16)
+        return false;
+    strcpy(stpcpy(path, name), "/stat");
+    fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    got = read(fd, stat, sizeof(stat) - 1);
+    close(fd);
+    if (got <= 0)
+        return false;
+    stat[got] = 0;
+    at = strrchr(stat, ')');
+    if (!at || at[1] != ' ' || at[2] == 0)
+        return false;
+    out->zombie = at[2] == 'Z' || at[2] == 'X';
+    out->member = false;
+    at += 3;
+    out->pid = (pid_t)text_number(name, strlen(name), INT32_MAX);
+    out->parent = (pid_t)tree_field(&at);
+    (void)tree_field(&at); /* process group */
+    out->session = (pid_t)tree_field(&at);
+    return true;
+}
+
+static struct tree_process *tree_slot(struct tree_scan *scan)
+{
+    if (scan->count == scan->capacity) {
+        size_t capacity = scan->capacity ? 2 * scan->capacity : 64;
+        struct tree_process *list =
+            realloc(scan->list, capacity * sizeof(*list));
+
+        if (!list)
+            return NULL;
+        scan->list = list;
+        scan->capacity = capacity;
+    }
+    return &scan->list[scan->count];
+}
+
+static void tree_collect(struct tree_scan *scan)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+
+    scan->count = 0;
+    if (!proc)
+        return;
+    while ((entry = readdir(proc))) {
+        struct tree_process *slot;
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+            continue;
+        slot = tree_slot(scan);
+        if (slot && tree_read(dirfd(proc), entry->d_name, slot))
+            scan->count++;
+    }
+    closedir(proc);
+}
+
+static bool tree_has_member(const struct tree_scan *scan, pid_t pid)
+{
+    for (size_t i = 0; i < scan->count; i++) {
+        if (scan->list[i].pid == pid)
+            return scan->list[i].member;
+    }
+    return false;
+}
+
+static void tree_mark(struct tree_scan *scan, const struct tree *tree)
+{
+    bool more = true;
+
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < scan->count; i++) {
+            struct tree_process *p = &scan->list[i];
+
+            if (p->member)
+                continue;
+            /* A reaped leader's number lives on as the session's. */
+            p->member = p->session == tree->pid ||
+                        (!tree->reaped && p->pid == tree->pid) ||
+                        tree_has_member(scan, p->parent);
+            more |= p->member;
+        }
+    }
+}
+
+/* One round; returns how many living processes were signalled. */
+static size_t tree_round(struct tree_scan *scan, const struct tree *tree,
+                         int signo)
+{
+    size_t count = 0;
+
+    tree_collect(scan);
+    tree_mark(scan, tree);
+    for (size_t i = 0; i < scan->count; i++) {
+        const struct tree_process *p = &scan->list[i];
+
+        if (p->member && !p->zombie && p->pid != getpid() &&
+            kill(p->pid, signo) == 0)
+            count++;
+    }
+    return count;
+}
+
+static void tree_signal_proc(const struct tree *tree, int signo)
+{
+    struct tree_scan scan = {0};
+    size_t before = 0, count;
+
+    /* Also found by /proc below, but this must not fail for want of it. */
+    if (!tree->reaped)
+        kill(-tree->pid, signo);
+    for (int i = 0; i < TREE_ROUNDS; i++) {
+        count = tree_round(&scan, tree, signo);
+        /* The dying are listed a while; it is over when none are added. */
+        if (signo != SIGKILL || count == 0 || (i > 0 && count <= before))
+            break;
+        before = count;
+    }
+    free(scan.list);
+}
+
+/* ---- by cgroup ---------------------------------------------------------- */
+
+static bool tree_write(int dir_fd, const char *name, const char *text)
+{
+    int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
+    bool done;
+
+    if (fd < 0)
+        return false;
+    done = write(fd, text, strlen(text)) > 0;
+    close(fd);
+    return done;
+}
+
+/* Signals every process listed by the cgroup. */
+static void tree_signal_cgroup(int cgroup_fd, int signo)
+{
+    int fd = openat(cgroup_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    char bytes[1024];
+    int64_t pid = 0;
+    ssize_t got;
+
+    if (fd < 0)
+        return;
+    while ((got = read(fd, bytes, sizeof(bytes))) > 0) {
+        for (ssize_t i = 0; i < got; i++) {
+            if (bytes[i] != '\n') {
+                pid = pid * 10 + (bytes[i] - '0');
+                continue;
+            }
+            if (pid > 1)
+                kill((pid_t)pid, signo);
+            pid = 0;
+        }
+    }
+    close(fd);
+}
+
+void tree_signal(struct tree *tree, int signo)
+{
+    if (tree->cgroup_fd < 0) {
+        tree_signal_proc(tree, signo);
+        return;
+    }
+    if (signo == SIGKILL && tree_write(tree->cgroup_fd, "cgroup.kill", "1"))
+        return;
+    tree_signal_cgroup(tree->cgroup_fd, signo);
+}
+
+static void tree_name(char name[24], uint32_t number)
+{
+    struct text t;
+
+    text_init(&t);
+    text_add_number(&t, number);
+    memcpy(name, t.line, t.length + 1);
+}
+
+void tree_init(struct agent *agent)
+{
+    agent->cgroup_fd = -1;
+    /* Where no cgroup file system is mounted, sysfs refuses to make it. */
+    if (mkdir(TREE_CGROUPS, 0755) < 0 && errno != EEXIST)
+        return;
+    agent->cgroup_fd = open(TREE_CGROUPS, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+void tree_new(struct agent *agent, struct tree *tree)
+{
+    char name[24];
+
+    tree->cgroup_fd = -1;
+    if (agent->cgroup_fd < 0)
+        return;
+    tree->cgroup_number = agent->next_cgroup++;
+    tree_name(name, tree->cgroup_number);
+    if (mkdirat(agent->cgroup_fd, name, 0755) < 0)
+        return;
+    tree->cgroup_fd =
+        openat(agent->cgroup_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (tree->cgroup_fd < 0)
+        unlinkat(agent->cgroup_fd, name, AT_REMOVEDIR);
+}
+
+/* Removes the cgroups below first: a command may have made some. */
+static bool tree_remove(int parent_fd, const char *name, int depth)
+{
+    struct dirent *entry;
+    DIR *dir;
+    int fd;
+
+    if (unlinkat(parent_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return true;
+    if (depth == 0)
+        return false;
+    fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    while ((entry = readdir(dir))) {
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+            (void)tree_remove(dirfd(dir), entry->d_name, depth - 1);
+    }
+    closedir(dir);
+    return unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
+}
+
+void tree_release(struct agent *agent, struct tree *tree)
+{
+    char name[24];
+
+    if (tree->cgroup_fd < 0)
+        return;
+    close(tree->cgroup_fd);
+    tree->cgroup_fd = -1;
+    tree_name(name, tree->cgroup_number);
+    if (unlinkat(agent->cgroup_fd, name, AT_REMOVEDIR) == 0)
+        return;
+    if (agent->left_cgroup_count == agent->left_cgroup_capacity) {
+        size_t capacity = agent->left_cgroup_capacity + 64;
+        uint32_t *list = realloc(agent->left_cgroups, capacity * sizeof(*list));
+
+        if (!list)
+            return; /* an empty directory stays: better than to fail */
+        agent->left_cgroups = list;
+        agent->left_cgroup_capacity = capacity;
+    }
+    agent->left_cgroups[agent->left_cgroup_count++] = tree->cgroup_number;
+}
+
+void tree_sweep(struct agent *agent)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < agent->left_cgroup_count; i++) {
+        char name[24];
+
+        tree_name(name, agent->left_cgroups[i]);
+        if (!tree_remove(agent->cgroup_fd, name, 4))
+            agent->left_cgroups[kept++] = agent->left_cgroups[i];
+    }
+    agent->left_cgroup_count = kept;
+}

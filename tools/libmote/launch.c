@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/libmote/launch.h"
+
+#include "vmm/cleanup.h"
+#include "vmm/errmsg.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LM_GUEST_CID 3 /* the same in every machine: sockets tell them apart   \
+                        */
+#define LM_MAX_VCPUS   32
+#define LM_MAX_DISKS   26 /* vda to vdz */
+#define LM_LIFELINE_FD 3
+/* Sources of dup2() are moved above every target first. */
+#define LM_FIRST_FREE_FD 10
+
+/* --- configuration ----------------------------------------------------------
+ */
+
+int lm_params_check(const struct mote_vm_params *p, struct mote_err *err)
+{
+    if (p->vcpus < 1 || p->vcpus > LM_MAX_VCPUS)
+        return lm_err(err, -EINVAL, "%u CPUs: out of range; use 1 to %d",
+                      p->vcpus, LM_MAX_VCPUS);
+    if (p->mem_bytes == 0 || p->mem_bytes % MIB)
+        return lm_err(err, -EINVAL,
+                      "memory of %llu bytes: not whole MiB; use a multiple of "
+                      "1M",
+                      (unsigned long long)p->mem_bytes);
+    if (p->disk_count > LM_MAX_DISKS)
+        return lm_err(err, -EINVAL, "%zu disks: too many; use at most %d",
+                      p->disk_count, LM_MAX_DISKS);
+    return 0;
+}
+
+static json_t *lm_config_drives(const struct mote_vm_params *p)
+{
+    json_t *drives = json_array();
+
+    for (size_t i = 0; i < p->disk_count; i++) {
+        char id[8];
+
+        (void)snprintf(id, sizeof(id), "vd%c", (char)('a' + i));
+        /* A failed pack gives NULL, which the append refuses. */
+        if (json_array_append_new(
+                drives,
+                json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", id,
+                          "path_on_host", p->disks[i].path, "is_root_device",
+                          i == 0, "is_read_only", p->disks[i].read_only,
+                          "cache_type", "Writeback"))) {
+            json_decref(drives);
+            return NULL;
+        }
+    }
+    return drives;
+}
+
+char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path)
+{
+    json_t *boot = json_pack("{s:s, s:s*, s:s}", "kernel_image_path", p->kernel,
+                             "initrd_path", p->initrd, "boot_args",
+                             p->boot_args ? p->boot_args : "");
+    /* "o" hands the parts over, also when packing fails. */
+    json_t *root = json_pack(
+        "{s:o, s:{s:i, s:I}, s:o, s:{s:i, s:s}, s:{}}", "boot-source", boot,
+        "machine-config", "vcpu_count", (int)p->vcpus, "mem_size_mib",
+        (json_int_t)(p->mem_bytes / MIB), "drives", lm_config_drives(p),
+        "vsock", "guest_cid", LM_GUEST_CID, "uds_path", vsock_path, "entropy");
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+
+    json_decref(root);
+    return text;
+}
+
+/* --- process
+ * ------------------------------------------------------------------ */
+
+/* What a monitor may have from our environment; '=' or '_' ends a prefix. */
+static const char *const lm_env_kept[] = {
+    "PATH=", "HOME=", "LANG=", "LC_",           "TZ=",          "TMPDIR=",
+    "XDG_",  "MOTE_", "ASAN_", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_",
+};
+
+static bool lm_env_is_kept(const char *var)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(lm_env_kept); i++) {
+        if (!strncmp(var, lm_env_kept[i], strlen(lm_env_kept[i])))
+            return true;
+    }
+    return false;
+}
+
+/* An array for free(); its strings are environ's. */
+static char **lm_env_new(void)
+{
+    size_t n = 0;
+    char **env;
+
+    for (char **v = environ; v && *v; v++)
+        n++;
+    env = calloc(n + 1, sizeof(*env));
+    if (!env)
+        return NULL;
+    n = 0;
+    for (char **v = environ; v && *v; v++) {
+        if (lm_env_is_kept(*v))
+            env[n++] = *v;
+    }
+    return env;
+}
+
+static int lm_launch_attr(posix_spawnattr_t *attr)
+{
+    sigset_t none;
+    sigset_t all;
+    int rc;
+
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    rc = posix_spawnattr_setsigmask(attr, &none);
+    if (!rc)
+        rc = posix_spawnattr_setsigdefault(attr, &all);
+    if (!rc)
+        rc = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK |
+                                                POSIX_SPAWN_SETSIGDEF |
+                                                POSIX_SPAWN_SETSID);
+    return -rc;
+}
+
+static int lm_launch_fds(posix_spawn_file_actions_t *fa, const int *fds)
+{
+    int rc = 0;
+
+    for (int i = 0; i <= LM_LIFELINE_FD && !rc; i++)
+        rc = posix_spawn_file_actions_adddup2(fa, fds[i], i);
+    if (!rc)
+        rc = posix_spawn_file_actions_addclosefrom_np(fa, LM_LIFELINE_FD + 1);
+    return -rc;
+}
+
+static int lm_launch_spawn(const struct lm_launch *l, char *const *argv,
+                           char *const *env, const int *fds, pid_t *out_pid)
+{
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t attr;
+    int rc = -posix_spawnattr_init(&attr);
+
+    if (rc)
+        return rc;
+    rc = -posix_spawn_file_actions_init(&fa);
+    if (rc) {
+        (void)posix_spawnattr_destroy(&attr);
+        return rc;
+    }
+    rc = lm_launch_attr(&attr);
+    if (!rc)
+        rc = lm_launch_fds(&fa, fds);
+    if (!rc)
+        rc = -posix_spawn(out_pid, l->program, &fa, &attr, argv, env);
+    (void)posix_spawn_file_actions_destroy(&fa);
+    (void)posix_spawnattr_destroy(&attr);
+    return rc;
+}
+
+/* Fills fds[0..3] with the sources of the monitor's descriptors. */
+static int lm_launch_sources(const struct lm_launch *l, int *fds)
+{
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int from[] = {null, l->console_fd >= 0 ? l->console_fd : null,
+                        l->log_fd, l->lifeline_fd};
+
+    if (null < 0)
+        return neg_errno();
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        fds[i] = fcntl(from[i], F_DUPFD_CLOEXEC, LM_FIRST_FREE_FD);
+        if (fds[i] < 0)
+            return neg_errno();
+    }
+    return 0;
+}
+
+/* A writable copy of a list of words, in one block for free(). */
+static char **lm_words_copy(const char *const *words)
+{
+    size_t bytes = sizeof(char *);
+    size_t n = 0;
+    char **copy;
+    char *p;
+
+    for (; words[n]; n++)
+        bytes += sizeof(char *) + strlen(words[n]) + 1;
+    copy = malloc(bytes);
+    if (!copy)
+        return NULL;
+    p = (char *)(copy + n + 1);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = p;
+        p = stpcpy(p, words[i]) + 1;
+    }
+    copy[n] = NULL;
+    return copy;
+}
+
+int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
+{
+    int fds[LM_LIFELINE_FD + 1] = {-1, -1, -1, -1};
+    CLEANUP_FREE char **env = lm_env_new();
+    CLEANUP_FREE char **argv = NULL;
+    char config[MOTE_PATH_CAP];
+    char exit_file[MOTE_PATH_CAP];
+    const char *words[] = {"mote-vmm",
+                           "--config-file",
+                           config,
+                           "--no-api",
+                           "--id",
+                           l->slot->id,
+                           "--exit-file",
+                           exit_file,
+                           "--lifeline-fd",
+                           "3",
+                           l->log_level ? "--level" : NULL,
+                           l->log_level,
+                           NULL};
+    int rc;
+
+    (void)snprintf(config, sizeof(config), "%s/" LM_CONFIG_FILE, l->slot->path);
+    (void)snprintf(exit_file, sizeof(exit_file), "%s/" LM_EXIT_FILE,
+                   l->slot->path);
+    argv = lm_words_copy(words);
+    if (!env || !argv)
+        return lm_err_nomem(err);
+    rc = lm_launch_sources(l, fds);
+    if (!rc)
+        rc = lm_launch_spawn(l, argv, env, fds, out_pid);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        drop_fd(&fds[i]);
+    if (rc)
+        return lm_err(err, rc,
+                      "%s: cannot be started: %s; build or install mote again",
+                      l->program, err_reason(rc));
+    return 0;
+}

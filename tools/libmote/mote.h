@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef MOTE_H
+#define MOTE_H
+
+/*
+ * libmote: start a microVM on this host, run commands in it, end it.
+ *
+ * The usual course: mote_vm_start(), mote_vm_wait_ready(), then any number of
+ * mote_exec_start() on mote_vm_vsock_path(), at last mote_vm_free().
+ *
+ * Ownership: what a function returns through `out` is the caller's until the
+ * _free() of its kind. Strings and arrays that are passed in are copied, or
+ * used only during the call.
+ * Threads: no shared state; an object belongs to one thread at a time,
+ * different objects to any threads.
+ * Errors: 0, or a negative errno with `err` filled: one line that names the
+ * thing, the reason and, after "; ", what to do. `err` may be NULL.
+ * Signals: no disposition is changed and none is raised (no SIGPIPE); the
+ * caller must not let SIGCHLD be ignored or reap the monitor's process.
+ * Descriptors: all are close-on-exec.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct mote_err {
+    int rc;         /* what the function returned, a negative errno */
+    char text[640]; /* without prefix and newline */
+};
+
+/* The version of the library, such as "0.1.0". */
+const char *mote_version(void);
+
+/* --- files that belong to mote ------------------------------------------- */
+
+#define MOTE_PATH_CAP 4096
+
+/*
+ * Finds a helper or a guest file by its name, for instance "mote-vmm" or
+ * "guest/agent.cpio": in $MOTE_LIBDIR alone if that is set; else beside the
+ * executable, in ../libexec/mote and in ../share/mote. `out` has
+ * MOTE_PATH_CAP bytes. -ENOENT if it is nowhere.
+ */
+int mote_find_file(const char *name, char *out, struct mote_err *err);
+
+/* --- a machine ------------------------------------------------------------ */
+
+struct mote_disk {
+    const char *path;
+    bool read_only;
+};
+
+struct mote_vm_params {
+    const char *name;              /* for mote_find(); NULL = none */
+    const char *kernel;            /* path */
+    const char *initrd;            /* path, or NULL */
+    const char *boot_args;         /* kernel command line */
+    const struct mote_disk *disks; /* /dev/vda and on; the first is the root */
+    size_t disk_count;
+    unsigned vcpus;        /* 1 to 32 */
+    uint64_t mem_bytes;    /* a multiple of 1 MiB */
+    int console_fd;        /* gets the guest's serial console; -1 = nobody */
+    int log_fd;            /* gets the monitor's log; -1 = a file of the VM */
+    const char *log_level; /* "Error" to "Trace"; NULL = the monitor's own */
+};
+
+struct mote_vm;
+
+/*
+ * Starts a monitor and returns at once, while the guest boots. The monitor
+ * dies with the caller's process, and with mote_vm_free().
+ * -EINVAL: bad parameters; -EEXIST: the name is taken; -ENOENT: no mote-vmm;
+ * -ENAMETOOLONG: the run-time directory is too deep for socket paths.
+ */
+int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
+                  struct mote_err *err);
+
+/*
+ * Blocks until the guest's agent has reported that it is ready.
+ * `timeout_ms` < 0 waits for ever. If `cancel_fd` (-1 = none) becomes
+ * readable first, the wait ends with -ECANCELED and nothing is read from it.
+ * -ETIMEDOUT; -ECHILD if the monitor ended, with the reason in `err`;
+ * -EPROTO if the guest could not get ready or does not keep to the protocol.
+ */
+int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
+                       struct mote_err *err);
+
+/* Valid until mote_vm_free(). */
+const char *mote_vm_id(const struct mote_vm *vm);
+const char *mote_vm_vsock_path(const struct mote_vm *vm);
+
+/* Readable once the monitor has ended; the library's to close. */
+int mote_vm_pidfd(const struct mote_vm *vm);
+
+/* How a monitor ended. */
+struct mote_vm_end {
+    int exit_code;   /* of its process; -1 if a signal killed it */
+    int signal;      /* that killed it, or 0 */
+    bool by_guest;   /* the guest ended it: poweroff, panic, crash, ... */
+    char reason[24]; /* "poweroff", "panic", ...; "" if it did not say */
+    char text[512];  /* the same for people, one line */
+};
+
+/*
+ * Waits up to `timeout_ms` for the monitor's end. -ETIMEDOUT if it runs on.
+ */
+int mote_vm_wait_end(struct mote_vm *vm, int timeout_ms,
+                     struct mote_vm_end *out);
+
+/*
+ * Asks the guest to write its disks back and to switch itself off, and waits
+ * up to `timeout_ms` for that. -ETIMEDOUT, -ECANCELED (see
+ * mote_vm_wait_ready()) or another error if it did not; mote_vm_free() then
+ * ends it.
+ */
+int mote_vm_poweroff(struct mote_vm *vm, int timeout_ms, int cancel_fd,
+                     struct mote_err *err);
+
+/* When what happened; milliseconds, -1 = unknown. */
+struct mote_vm_times {
+    double start_to_ready_ms; /* mote_vm_start() to the agent's report */
+    double kernel_ms;         /* guest kernel's clock at the agent's start */
+    double agent_ms;          /* from there until the agent was ready */
+};
+void mote_vm_times(const struct mote_vm *vm, struct mote_vm_times *out);
+
+/*
+ * Ends the machine at once, as if its power was cut, waits for its process
+ * and removes its directory and name. NULL is fine.
+ */
+void mote_vm_free(struct mote_vm *vm);
+
+/* --- machines that others started ----------------------------------------- */
+
+#define MOTE_ID_LEN   12
+#define MOTE_NAME_MAX 57 /* [a-z0-9][a-z0-9-]{0,56} */
+
+struct mote_vm_info {
+    char id[MOTE_ID_LEN + 1];
+    char name[MOTE_NAME_MAX + 1]; /* "" if it has none */
+    char vsock_path[108];
+    pid_t owner_pid;   /* the process that called mote_vm_start() */
+    pid_t monitor_pid; /* 0 while it is being started */
+    unsigned vcpus;
+    uint64_t mem_bytes;
+    int64_t started_ms; /* since 1970 UTC */
+    bool ready;         /* its agent has reported */
+};
+
+/*
+ * The machines of this user on this host, by age; the remains of dead ones
+ * are removed on the way. *out is an array for free().
+ */
+int mote_list(struct mote_vm_info **out, size_t *out_count,
+              struct mote_err *err);
+
+/* One of them by name or id. -ENOENT. */
+int mote_find(const char *name_or_id, struct mote_vm_info *out,
+              struct mote_err *err);
+
+/*
+ * Blocks until a machine of mote_find() is ready. Timeout and cancel as in
+ * mote_vm_wait_ready(); -ECHILD if it ended.
+ */
+int mote_wait_ready(const struct mote_vm_info *info, int timeout_ms,
+                    int cancel_fd, struct mote_err *err);
+
+/*
+ * Ends a machine of mote_find(): asks its owner, and after `timeout_ms` kills
+ * the owner (with 0 at once). Returns when it is gone. -ESRCH if it was not
+ * there any more.
+ */
+int mote_stop(const struct mote_vm_info *info, int timeout_ms,
+              struct mote_err *err);
+
+/* 0, or -EINVAL with the rule in `err`. */
+int mote_name_check(const char *name, struct mote_err *err);
+
+/* --- commands in a guest ---------------------------------------------------
+ */
+
+struct mote_tty_size {
+    uint16_t rows;
+    uint16_t columns;
+};
+
+struct mote_exec_params {
+    const char *const *argv; /* at least one, NULL-terminated */
+    const char *const *env;  /* "NAME=value", NULL-terminated; NULL = none */
+    const char *workdir;     /* NULL = "/" */
+    const char *user;        /* name, uid, name:group or uid:gid; NULL = root */
+    bool stdin_open;         /* mote_exec_write() will follow; else EOF */
+    bool tty;                /* give it a terminal of `size` */
+    struct mote_tty_size size;
+    uint64_t time_limit_ms; /* the guest kills all of it then; 0 = none */
+    uint32_t grace_ms;      /* SIGTERM first, SIGKILL this much later */
+};
+
+struct mote_exec;
+
+/*
+ * Begins a command in the guest behind the vsock socket of a machine. Returns
+ * when the connection to the monitor stands; everything else is told by
+ * mote_exec_next(). -E2BIG if arguments and environment exceed 4 MiB.
+ */
+int mote_exec_start(const char *vsock_path,
+                    const struct mote_exec_params *params,
+                    struct mote_exec **out, struct mote_err *err);
+
+/*
+ * For poll(): wait for mote_exec_events() on mote_exec_fd(), then call
+ * mote_exec_next() until it returns 0. Not doing so is what holds a command
+ * back that writes more than the caller can take: then poll without POLLIN,
+ * and call mote_exec_send() so that its standard input flows on.
+ */
+int mote_exec_fd(const struct mote_exec *x);
+short mote_exec_events(const struct mote_exec *x);
+
+enum mote_exec_kind {
+    MOTE_EXEC_STARTED = 1, /* pid */
+    MOTE_EXEC_STDOUT,      /* data, len; all output if it has a terminal */
+    MOTE_EXEC_STDERR,      /* data, len */
+    MOTE_EXEC_EXITED,      /* how it ended; the last event */
+    MOTE_EXEC_REFUSED,     /* error, text: it was not run, or is lost; last */
+};
+
+struct mote_exec_event {
+    enum mote_exec_kind kind;
+    const void *data; /* valid until the next call for the same command */
+    size_t len;
+    uint32_t pid;     /* in the guest */
+    int exit_code;    /* 0 to 255, or -1 */
+    int signal;       /* that ended it, or 0 */
+    bool timed_out;   /* the time limit ended it */
+    uint64_t wall_us; /* START to end by the guest's clock */
+    uint32_t error;   /* MOTE_ERR_* of guest/abi.h; 126 and 127 as in a shell */
+    char text[256];   /* the guest's words, free of control characters */
+};
+
+/*
+ * Sends and receives what can be done without blocking. 1 and *out filled,
+ * 0 if there is nothing, -ECONNRESET if the guest went away, -EPROTO if it
+ * broke the protocol.
+ */
+int mote_exec_next(struct mote_exec *x, struct mote_exec_event *out,
+                   struct mote_err *err);
+int mote_exec_send(struct mote_exec *x, struct mote_err *err);
+
+/*
+ * Queues bytes for the command's standard input; the caller keeps
+ * mote_exec_backlog() small by waiting. A `len` of 0 means end of file.
+ */
+int mote_exec_write(struct mote_exec *x, const void *data, size_t len);
+size_t mote_exec_backlog(const struct mote_exec *x); /* bytes not yet sent */
+
+/* Tells the command's terminal its new size. */
+int mote_exec_resize(struct mote_exec *x, struct mote_tty_size size);
+
+/* Ends the connection; a command that still runs is then killed in the
+ * guest with all that it started. NULL is fine. */
+void mote_exec_free(struct mote_exec *x);
+
+/* --- single requests to a guest --------------------------------------------
+ */
+
+enum mote_whom {
+    MOTE_WHOM_PROCESS = 1,
+    MOTE_WHOM_GROUP = 2, /* its process group */
+    MOTE_WHOM_TREE = 3,  /* all that it started */
+};
+
+struct mote_request;
+
+/* Sends Linux signal `signo` to the command with this pid in the guest. */
+int mote_request_kill(const char *vsock_path, uint32_t pid, int signo,
+                      enum mote_whom whom, struct mote_request **out,
+                      struct mote_err *err);
+/* Asks the guest to end its file systems and switch itself off. */
+int mote_request_poweroff(const char *vsock_path, struct mote_request **out,
+                          struct mote_err *err);
+
+int mote_request_fd(const struct mote_request *r);
+short mote_request_events(const struct mote_request *r);
+/* 1 done, 0 not yet, or what went wrong; does not block. */
+int mote_request_step(struct mote_request *r, struct mote_err *err);
+/*
+ * Blocks until it is done. 0, -ETIMEDOUT, -ECANCELED (see
+ * mote_vm_wait_ready()) or what went wrong.
+ */
+int mote_request_wait(struct mote_request *r, int timeout_ms, int cancel_fd,
+                      struct mote_err *err);
+void mote_request_free(struct mote_request *r); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

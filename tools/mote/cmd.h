@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TOOLS_MOTE_CMD_H
+#define TOOLS_MOTE_CMD_H
+
+/*
+ * The commands of `mote`. Each is one file cmd_NAME.c with its option table;
+ * main.c lists them. A new command is a file and a line there.
+ */
+
+#include "tools/libmote/opts.h"
+#include "tools/mote/term.h"
+
+struct cli {
+    enum input_kind input; /* what standard input is */
+};
+
+struct command {
+    const char *name;
+    const struct opt_table *table;
+    /* argv[0] is the command's name. Returns the exit code of the process. */
+    int (*run)(const struct cli *cli, int argc, char **argv);
+};
+
+extern const struct command cmd_run;
+extern const struct command cmd_exec;
+extern const struct command cmd_ls;
+extern const struct command cmd_stop;
+extern const struct command cmd_doctor;
+extern const struct command cmd_version;
+extern const struct command cmd_help;
+
+/* All commands, in the order of the help; NULL-terminated. */
+extern const struct command *const cmd_all[];
+
+/*
+ * Parses the options of `c`. True: go on with the operands from *out_first.
+ * False: help or a usage error was printed, *out_code is the exit code
+ * (`usage_code` for an error).
+ */
+bool cmd_parse(const struct command *c, int argc, char *const *argv, void *dst,
+               int *out_first, int usage_code, int *out_code);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/mote/cmd.h"
+
+#include "tools/mote/exec_opts.h"
+#include "tools/mote/session.h"
+#include "tools/mote/ui.h"
+#include "vmm/cleanup.h"
+#include "vmm/errmsg.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RUN_MAX_DISKS   26
+#define RUN_MAX_CPUS    32
+#define RUN_MEM_LO      (32 * MIB)
+#define RUN_MEM_HI      (1024 * GIB)
+#define RUN_ARGS_CAP    2048 /* of a kernel command line */
+#define RUN_POWEROFF_MS 15000
+#define RUN_END_WAIT_MS 2000 /* from a lost connection to the dead monitor */
+
+struct run_opts {
+    uint64_t cpus;
+    uint64_t mem_bytes;
+    const char *kernel;
+    const char *initrd;
+    const char *root;
+    const char *boot_args;
+    const char *name;
+    struct opt_list disks;
+    bool console;
+    struct exec_opts exec;
+};
+
+static const struct opt_def run_defs[] = {
+    {"cpus", 'c', OPT_NUMBER, offsetof(struct run_opts, cpus), "N",
+     "virtual CPUs", "1", 1, RUN_MAX_CPUS},
+    {"mem", 'm', OPT_SIZE, offsetof(struct run_opts, mem_bytes), "SIZE",
+     "memory of the guest, such as 512M or 2G", "512M", RUN_MEM_LO, RUN_MEM_HI},
+    {"kernel", 'k', OPT_TEXT, offsetof(struct run_opts, kernel), "KERNEL",
+     "guest kernel: tiny, sandbox or a file", "sandbox", 0, 0},
+    {"initrd", 0, OPT_TEXT, offsetof(struct run_opts, initrd), "FILE",
+     "initial ramdisk with the agent", "mote's own", 0, 0},
+    {"root", 0, OPT_TEXT, offsetof(struct run_opts, root), "FILE[:rw]",
+     "root disk; changes stay in memory unless :rw; none = no disk",
+     "mote's own", 0, 0},
+    {"disk", 'd', OPT_LIST, offsetof(struct run_opts, disks), "FILE[:ro]",
+     "further disk, in order vdb, vdc, ...; may be repeated", NULL, 0, 0},
+    {"boot-args", 0, OPT_TEXT, offsetof(struct run_opts, boot_args), "WORDS",
+     "further words for the kernel command line", NULL, 0, 0},
+    {"name", 'n', OPT_TEXT, offsetof(struct run_opts, name), "NAME",
+     "name for mote exec, ls and stop", NULL, 0, 0},
+    {"console", 0, OPT_FLAG, offsetof(struct run_opts, console), NULL,
+     "show the guest's console on standard error; slow", NULL, 0, 0},
+    EXEC_OPTS_ROWS(offsetof(struct run_opts, exec)),
+};
+
+static const struct opt_table run_table = {
+    .usage = "run [options] [--] [COMMAND [ARG...]]",
+    .summary = "start a microVM, run a command in it, end it",
+    .defs = run_defs,
+    .count = ARRAY_SIZE(run_defs),
+    .notes =
+        "Without COMMAND it is /bin/sh, with a terminal if mote has one.\n"
+        "The exit code is the command's, 128+N if signal N ended it, 127 if\n"
+        "it is not there, 126 if it cannot be executed, 124 after --timeout,\n"
+        "125 if mote itself failed, 141 if nobody reads the output.\n"
+        "The first Ctrl-C goes to the command, the second ends the machine;\n"
+        "in a terminal session Ctrl-] three times ends it.\n",
+};
+
+/* What a run is made of, once all of it has been found. */
+struct run_plan {
+    char kernel[MOTE_PATH_CAP];
+    char initrd[MOTE_PATH_CAP];
+    char root[MOTE_PATH_CAP];
+    char *paths[RUN_MAX_DISKS]; /* copies without the :ro */
+    struct mote_disk disks[RUN_MAX_DISKS];
+    char boot_args[RUN_ARGS_CAP];
+    bool writable; /* some disk is */
+    struct mote_vm_params vm;
+};
+
+/* --- from options to a plan
+ * ---------------------------------------------------- */
+
+static int run_find_kernel(const struct run_opts *o, struct run_plan *plan,
+                           struct mote_err *err)
+{
+    char file[64];
+    const char *flavour = o->kernel ? o->kernel : "sandbox";
+
+    if (strcmp(flavour, "tiny") && strcmp(flavour, "sandbox")) {
+        (void)snprintf(plan->kernel, sizeof(plan->kernel), "%s", flavour);
+        return 0;
+    }
+    (void)snprintf(file, sizeof(file), "guest/%s/vmlinux", flavour);
+    if (mote_find_file(file, plan->kernel, err) == 0)
+        return 0;
+    if (!o->kernel &&
+        mote_find_file("guest/tiny/vmlinux", plan->kernel, NULL) == 0) {
+        if (o->exec.verbose)
+            ui_error("kernel sandbox: not built; using tiny");
+        return 0;
+    }
+    return lm_err(err, -ENOENT,
+                  "kernel %s: not built; `make run` in mote's source tree "
+                  "builds one, or name a file with --kernel",
+                  flavour);
+}
+
+/* Cuts ":ro" or ":rw" off a copy of `spec`, which goes into *out_path. */
+static int run_disk_spec(const char *spec, bool read_only, char **out_path,
+                         bool *out_read_only)
+{
+    size_t len = strlen(spec);
+
+    *out_read_only = read_only;
+    if (len > 3 &&
+        (!strcmp(spec + len - 3, ":ro") || !strcmp(spec + len - 3, ":rw"))) {
+        *out_read_only = spec[len - 1] == 'o';
+        len -= 3;
+    }
+    *out_path = strndup(spec, len);
+    return *out_path ? 0 : -ENOMEM;
+}
+
+static int run_add_disk(struct run_plan *plan, const char *spec, bool read_only,
+                        struct mote_err *err)
+{
+    size_t i = plan->vm.disk_count;
+
+    if (i == RUN_MAX_DISKS)
+        return lm_err(err, -EINVAL, "disk %s: one too many; use at most %d",
+                      spec, RUN_MAX_DISKS);
+    if (run_disk_spec(spec, read_only, &plan->paths[i],
+                      &plan->disks[i].read_only))
+        return lm_err_nomem(err);
+    plan->disks[i].path = plan->paths[i];
+    plan->writable |= !plan->disks[i].read_only;
+    plan->vm.disk_count++;
+    return 0;
+}
+
+static int run_add_disks(const struct run_opts *o, struct run_plan *plan,
+                         struct mote_err *err)
+{
+    bool none = o->root && !strcmp(o->root, "none");
+    int rc = 0;
+
+    if (!o->root) {
+        rc = mote_find_file("guest/rootfs.img", plan->root, err);
+        if (!rc)
+            rc = run_add_disk(plan, plan->root, true, err);
+    } else if (!none) {
+        rc = run_add_disk(plan, o->root, true, err);
+    }
+    for (size_t i = 0; i < o->disks.count && !rc; i++)
+        rc = run_add_disk(plan, o->disks.items[i], false, err);
+    plan->vm.disks = plan->disks;
+    return rc;
+}
+
+static int run_make_args(const struct run_opts *o, struct run_plan *plan,
+                         struct mote_err *err)
+{
+    const char *root = "";
+    int n;
+
+    if (!o->root || strcmp(o->root, "none"))
+        root = plan->disks[0].read_only ? " root=/dev/vda ro mote.overlay=tmpfs"
+                                        : " root=/dev/vda rw";
+    /* The serial console costs an exit per character: only on request. */
+    n = snprintf(plan->boot_args, sizeof(plan->boot_args),
+                 "%s panic=-1 reboot=k mote.exit=0x500%s%s%s%s%s",
+                 o->console ? "console=ttyS0" : "console=null quiet", root,
+                 o->name ? " mote.hostname=" : "", o->name ? o->name : "",
+                 o->boot_args ? " " : "", o->boot_args ? o->boot_args : "");
+    if (n < 0 || (size_t)n >= sizeof(plan->boot_args))
+        return lm_err(err, -EINVAL,
+                      "option --boot-args: the kernel takes at most %d bytes",
+                      RUN_ARGS_CAP - 1);
+    plan->vm.boot_args = plan->boot_args;
+    return 0;
+}
+
+static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
+                         struct mote_err *err)
+{
+    int rc = o->name ? mote_name_check(o->name, err) : 0;
+
+    if (!rc)
+        rc = run_find_kernel(o, plan, err);
+    if (!rc && o->initrd)
+        (void)snprintf(plan->initrd, sizeof(plan->initrd), "%s", o->initrd);
+    else if (!rc)
+        rc = mote_find_file("guest/agent.cpio", plan->initrd, err);
+    if (!rc)
+        rc = run_add_disks(o, plan, err);
+    if (!rc)
+        rc = run_make_args(o, plan, err);
+    plan->vm.name = o->name;
+    plan->vm.kernel = plan->kernel;
+    plan->vm.initrd = plan->initrd;
+    plan->vm.vcpus = (unsigned)o->cpus;
+    plan->vm.mem_bytes = o->mem_bytes;
+    plan->vm.console_fd = o->console ? STDERR_FILENO : -1;
+    plan->vm.log_fd = o->exec.verbose ? STDERR_FILENO : -1;
+    return rc;
+}
+
+static void run_free_plan(struct run_plan *plan)
+{
+    for (size_t i = 0; i < plan->vm.disk_count; i++)
+        free(plan->paths[i]);
+}
+
+/* --- the run
+ * --------------------------------------------------------------------- */
+
+static void run_print_times(const struct mote_vm_times *t,
+                            const struct session_result *r, uint64_t start_ns)
+{
+    double total_ms = (double)(util_now_ns() - start_ns) / 1e6;
+    double guest_ms = t->kernel_ms + t->agent_ms;
+
+    if (t->kernel_ms < 0 || guest_ms > t->start_to_ready_ms) {
+        ui_error("boot %.0f ms, command %.0f ms, total %.0f ms",
+                 t->start_to_ready_ms, r->command_ms, total_ms);
+        return;
+    }
+    ui_error("boot %.0f ms (monitor %.0f, kernel %.0f, agent %.0f), command "
+             "%.0f ms, total %.0f ms",
+             t->start_to_ready_ms, t->start_to_ready_ms - guest_ms,
+             t->kernel_ms, t->agent_ms, r->command_ms, total_ms);
+}
+
+/*
+ * A machine whose disks can be written is asked to write them back; any
+ * other may lose its power at once, which is faster.
+ */
+static void run_end_machine(struct mote_vm *vm, const struct run_plan *plan,
+                            enum session_end end, int signal_fd)
+{
+    struct mote_err err = {0};
+
+    if (!plan->writable || end == SESSION_LOST || end == SESSION_LATE)
+        return;
+    if (mote_vm_poweroff(vm, RUN_POWEROFF_MS, signal_fd, &err))
+        ui_error("%s; writes to its disks that it had not flushed are lost",
+                 err.text);
+}
+
+/* The connection broke: the reason is the machine's, if it has ended. */
+static int run_lost(struct mote_vm *vm, const struct session_result *r,
+                    const char *program)
+{
+    struct mote_vm_end end;
+
+    if (mote_vm_wait_end(vm, RUN_END_WAIT_MS, &end))
+        return session_exit_code(r, program);
+    if (end.by_guest)
+        ui_error("%s before the command ended; its console (--console) may "
+                 "show why",
+                 end.text);
+    else
+        ui_error("%s", end.text);
+    return EXIT_MOTE_FAILED;
+}
+
+/* From a started machine to the end of the command; *out is what came. */
+static int run_command(struct mote_vm *vm, const struct run_opts *o,
+                       const struct run_plan *plan,
+                       const struct mote_exec_params *exec, int signal_fd,
+                       struct session_result *out)
+{
+    struct session_params sp = {.vsock_path = mote_vm_vsock_path(vm),
+                                .exec = *exec,
+                                .signal_fd = signal_fd,
+                                .machine_fd = mote_vm_pidfd(vm)};
+    struct mote_err err = {0};
+    int rc =
+        mote_vm_wait_ready(vm, exec_opts_boot_ms(&o->exec), signal_fd, &err);
+
+    if (rc == -ECANCELED)
+        return 128 + signals_next(signal_fd);
+    if (rc) {
+        ui_fail(&err, false);
+        return EXIT_MOTE_FAILED;
+    }
+    session_run(&sp, out);
+    run_end_machine(vm, plan, out->end, signal_fd);
+    if (out->end == SESSION_LOST)
+        return run_lost(vm, out, exec->argv[0]);
+    return session_exit_code(out, exec->argv[0]);
+}
+
+static int run_machine(const struct run_opts *o, const struct run_plan *plan,
+                       const struct mote_exec_params *exec)
+{
+    CLEANUP_FD int signal_fd = signals_open();
+    uint64_t start_ns = util_now_ns();
+    struct session_result r = {0};
+    struct mote_vm_times times;
+    struct mote_err err = {0};
+    struct mote_vm *vm = NULL;
+    int code;
+
+    if (signal_fd < 0) {
+        ui_error("signalfd: %s", err_reason(signal_fd));
+        return EXIT_MOTE_FAILED;
+    }
+    if (mote_vm_start(&plan->vm, &vm, &err)) {
+        ui_fail(&err, false);
+        return EXIT_MOTE_FAILED;
+    }
+    code = run_command(vm, o, plan, exec, signal_fd, &r);
+    mote_vm_times(vm, &times);
+    mote_vm_free(vm);
+    if (o->exec.verbose && r.end)
+        run_print_times(&times, &r, start_ns);
+    return code;
+}
+
+static int run_main(const struct cli *cli, int argc, char **argv)
+{
+    struct run_opts o = {
+        .cpus = 1, .mem_bytes = 512 * MIB, .exec = EXEC_OPTS_DEFAULT};
+    CLEANUP_FREE struct run_plan *plan = calloc(1, sizeof(*plan));
+    struct mote_exec_params exec;
+    struct mote_err err = {0};
+    int first = 0;
+    int code = EXIT_MOTE_FAILED;
+    int rc;
+
+    if (!cmd_parse(&cmd_run, argc, argv, &o, &first, EXIT_MOTE_FAILED, &code))
+        return code;
+    rc =
+        plan ? exec_opts_make(&o.exec, cli, argc, argv, first, &exec) : -ENOMEM;
+    if (rc)
+        (void)lm_err_nomem(&err);
+    if (!rc)
+        rc = run_make_plan(&o, plan, &err);
+    if (rc)
+        ui_fail(&err, false);
+    else
+        code = run_machine(&o, plan, &exec);
+    if (plan)
+        run_free_plan(plan);
+    exec_opts_free(&o.exec);
+    opts_free(&run_table, &o);
+    return rc ? EXIT_MOTE_FAILED : code;
+}
+
+const struct command cmd_run = {"run", &run_table, run_main};
