@@ -16,6 +16,11 @@ MUSL_CC ?= musl-gcc
 B ?= build
 VERSION := 0.1.0
 
+# V=1 shows the commands.
+V ?= 0
+Q = $(if $(filter 0,$(V)),@)
+say = $(if $(filter 0,$(V)),@printf '  %-7s %s\n' $(1) '$(2)')
+
 STD = -std=c11 -D_GNU_SOURCE
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wcast-qual -Wcast-align -Wvla \
        -Wformat=2 -Wimplicit-fallthrough -Werror
@@ -51,7 +56,7 @@ BOOT_SRC := $(wildcard boot/*.c)
 LIBMOTE_SRC := $(wildcard tools/libmote/*.c)
 MOTE_SRC := $(wildcard tools/mote/*.c)
 AGENT_SRC := $(wildcard guest/agent/*.c)
-PAYLOAD_SRC := $(wildcard guest/payloads/*.S)
+PAYLOAD_SRC := $(wildcard guest/payloads/p_*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 HARNESS_SRC := $(wildcard tests/harness/*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -72,13 +77,14 @@ all: $(if $(wildcard vmm/main.c),$(B)/mote-vmm) \
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
 
 define archive
 $(1): $(2)
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(Q)ar rcs $$@ $$^
 endef
 $(eval $(call archive,$(LIB_BASE),$(call objs,$(BASE_SRC))))
 $(eval $(call archive,$(LIB_CORE),$(call objs,$(CORE_SRC))))
@@ -90,31 +96,188 @@ $(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC))))
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
 $(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
-	$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
 
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
 
-AGENT_CFLAGS = $(STD) $(WARN) -Os -g -ffunction-sections -fdata-sections \
+# musl brings no kernel headers: the host's come last, so that libc's own win.
+MULTIARCH := $(shell gcc -print-multiarch)
+AGENT_CFLAGS = $(STD) $(WARN) -Os -g -idirafter /usr/include \
+               -idirafter /usr/include/$(MULTIARCH) -ffunction-sections -fdata-sections \
                -fno-asynchronous-unwind-tables -I. -MMD -MP
 $(B)/agent/%.o: %.c
 	@mkdir -p $(@D)
-	$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
+	$(call say,MUSL-CC,$<)
+	$(Q)$(MUSL_CC) $(AGENT_CFLAGS) -c $< -o $@
 $(B)/mote-agent: $(patsubst %.c,$(B)/agent/%.o,$(AGENT_SRC))
-	$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
+	$(call say,LD,$@)
+	$(Q)$(MUSL_CC) -static -Wl,--gc-sections -Wl,-z,noseparate-code -s -o $@ $^
+
+# --- guest payloads
+# Freestanding programs that the monitor boots like a kernel. Plain x86-64
+# without SSE: some hosts emulate the guest's kernel mode in software, and
+# these run in nothing else. guest/payloads/README.md says more.
+PAYLOADS = $(patsubst guest/payloads/%.c,$(B)/guest/payloads/%.elf,$(PAYLOAD_SRC))
+PAYLOAD_LIB_SRC := $(filter-out $(PAYLOAD_SRC),$(wildcard guest/payloads/*.c)) \
+                   $(wildcard guest/payloads/*.S)
+PAYLOAD_LIB = $(addprefix $(B)/payload/,$(addsuffix .o,$(PAYLOAD_LIB_SRC)))
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin -nostdlib \
+                 -static -no-pie -fno-pic -fno-stack-protector -mno-red-zone \
+                 -mgeneral-regs-only -march=x86-64 -fcf-protection=none \
+                 -fno-asynchronous-unwind-tables -Iguest/payloads -MMD -MP
+PAYLOAD_LDFLAGS = -nostdlib -static -no-pie -Wl,-T,guest/payloads/payload.ld \
+                  -Wl,--build-id=none -Wl,-z,max-page-size=4096 \
+                  -Wl,-z,noexecstack
+
+.PHONY: payloads
+payloads: $(PAYLOADS)
+.SECONDARY: $(PAYLOAD_LIB) $(patsubst %,$(B)/payload/%.o,$(PAYLOAD_SRC))
+$(B)/payload/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+$(B)/payload/%.S.o: %.S
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+$(B)/guest/payloads/%.elf: $(B)/payload/guest/payloads/%.c.o $(PAYLOAD_LIB) \
+                           guest/payloads/payload.ld
+	@mkdir -p $(@D)
+	$(CC) $(PAYLOAD_LDFLAGS) -o $@ $(filter %.o,$^)
+
+# --- the guest's files -----------------------------------------------------
+GUEST_FILES = build/guest/agent.cpio build/guest/rootfs.img
+build/guest/agent.cpio: build/mote-agent $(wildcard guest/agent/mkinitrd*)
+	@mkdir -p $(@D)
+	guest/agent/mkinitrd.sh $< $@
+build/guest/rootfs.img: $(wildcard guest/rootfs/*)
+	@mkdir -p $(@D)
+	guest/rootfs/build.sh $@
+
+.PHONY: guest kernel-tiny kernel-sandbox
+guest: $(GUEST_FILES)
+kernel-tiny kernel-sandbox: kernel-%:
+	@guest/kernel/build.sh $*
 
 # --- tests ----------------------------------------------------------------
 UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
                 $(LIB_MOTE) $(LIB_BASE)
-$(B)/unit/%: $(B)/obj/tests/unit/%.o $(call objs,$(HARNESS_SRC)) $(TEST_ARCHIVES)
+# Modules of the agent that stand alone, so that the host can test them.
+AGENT_PURE = $(call objs,$(wildcard guest/agent/codec.c guest/agent/text.c))
+TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE)
+$(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
 
-.PHONY: unit-bins unit
+# Fuzz targets as plain programs that run the seed files given to them.
+SEED_BINS = $(patsubst tests/fuzz/%.c,$(B)/seeds/%,$(FUZZ_SRC))
+$(B)/seeds/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/standalone_main.o \
+              $(TEST_OBJS) $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
+# The same under libFuzzer: `make fuzz` runs each for FUZZ_SECONDS.
+FUZZ_BINS = $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -pie -o $@ $^ $(VMM_LIBS) \
+	    -lcmocka -lpthread
+
+.PHONY: unit-bins seed-bins fuzz-bins
 unit-bins: $(UNIT_BINS)
-unit: unit-bins
-	@for t in $(UNIT_BINS); do timeout 120 $$t || exit 1; done
+seed-bins: $(SEED_BINS)
+fuzz-bins: $(FUZZ_BINS)
+
+ASAN = B=build-asan CC=gcc OPT="-O1 -g" HARDEN=-fPIE VMM_LINK=-pie \
+       SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
+TSAN = B=build-tsan CC=gcc OPT="-O1 -g" HARDEN=-fPIE VMM_LINK=-pie \
+       SAN="-fsanitize=thread"
+FUZZ = B=build-fuzz CC=clang OPT="-O1 -g" HARDEN=-fPIE \
+       SAN="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
+FUZZ_SECONDS ?= 60
+
+# What the lanes of tests/run.sh build.
+.PHONY: build-gcc build-clang-all build-asan-all build-tsan-all build-fuzz-all
+build-gcc: all payloads unit-bins
+build-clang-all:
+	+$(MAKE) B=build-clang CC=clang all unit-bins seed-bins
+build-asan-all:
+	+$(MAKE) $(ASAN) unit-bins seed-bins
+build-tsan-all:
+	+$(MAKE) $(TSAN) unit-bins
+build-fuzz-all:
+	+$(MAKE) $(FUZZ) fuzz-bins
+
+.PHONY: lint check test fuzz soak
+lint:
+	tests/lint/lint.sh
+check:
+	@tools/dev/deps.sh test
+	@tests/run.sh check
+test:
+	@tools/dev/deps.sh test
+	@tests/run.sh test
+fuzz: build-fuzz-all
+	tests/fuzz/run.sh build-fuzz/fuzz $(FUZZ_SECONDS)
+soak:
+	@tools/dev/deps.sh test
+	@tests/run.sh soak
+
+# --- the first thing a newcomer types ---------------------------------------
+CMD ?= uname -a
+.PHONY: run build-run
+build-run: all guest
+run:
+	@tools/dev/deps.sh run
+	@+$(MAKE) --no-print-directory -s -j$$(nproc) build-run
+	@flavour=$$(build/mote-vmm --probe | \
+	    grep -q '"emulated": true' && echo tiny || echo sandbox); \
+	guest/kernel/build.sh "$$flavour" && \
+	exec build/mote run -v --kernel "$$flavour" -- /bin/sh -c '$(CMD)'
+
+# --- install ---------------------------------------------------------------
+PREFIX ?= /usr/local
+DESTDIR ?=
+I = $(DESTDIR)$(PREFIX)
+.PHONY: install uninstall
+install: all guest
+	install -d $(I)/bin $(I)/libexec/mote $(I)/share/mote $(I)/lib/pkgconfig \
+	    $(I)/include
+	install -m 755 build/mote $(I)/bin/
+	install -m 755 build/mote-vmm $(I)/libexec/mote/
+	install -m 644 $(GUEST_FILES) $(I)/share/mote/
+	for k in tiny sandbox; do \
+	    [ ! -e build/guest/$$k/vmlinux ] || \
+	    install -D -m 644 build/guest/$$k/vmlinux $(I)/share/mote/$$k/vmlinux \
+	        || exit 1; \
+	done
+	install -m 644 $(LIB_MOTE) $(I)/lib/
+	install -m 644 tools/libmote/mote.h $(I)/include/
+	printf 'prefix=%s\nName: libmote\nDescription: start and drive mote virtual machines\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lmote -ljansson\n' \
+	    '$(PREFIX)' '$(VERSION)' >$(I)/lib/pkgconfig/libmote.pc
+uninstall:
+	rm -f $(I)/bin/mote $(I)/include/mote.h $(I)/lib/libmote.a \
+	    $(I)/lib/pkgconfig/libmote.pc $(I)/libexec/mote/mote-vmm
+	rm -f $(I)/share/mote/agent.cpio $(I)/share/mote/rootfs.img \
+	    $(I)/share/mote/tiny/vmlinux $(I)/share/mote/sandbox/vmlinux
+	-rmdir $(I)/share/mote/tiny $(I)/share/mote/sandbox $(I)/share/mote \
+	    $(I)/libexec/mote 2>/dev/null
+
+.PHONY: help
+help:
+	@echo 'make run [CMD=...]  build what is needed, run CMD in a VM'
+	@echo 'make                build the programs into build/'
+	@echo 'make test           all tests: what CI runs'
+	@echo 'make check          tests without KVM; make lint: only the linters'
+	@echo 'make fuzz           each fuzz target for FUZZ_SECONDS (60)'
+	@echo 'make soak           the long tests'
+	@echo 'make kernel-tiny, kernel-sandbox, guest   the files a guest needs'
+	@echo 'make install, uninstall                   PREFIX= DESTDIR='
+	@echo 'make clean          remove build/ and build-*/ (the kernel cache stays)'
 
 .PHONY: clean
 clean:

@@ -30,6 +30,11 @@ _Static_assert(LAYOUT_PAGE_TABLES + (2 + BOOT_PT_GIBS) * BOOT_PT_BYTES <=
                    LAYOUT_CMDLINE,
                "page tables end below the command line");
 
+struct boot_files {
+    struct kernel_image kernel;
+    struct initrd initrd; /* fd -1: none */
+};
+
 static void boot_note(struct boot_result *out, const char *fmt, ...)
     PRINTF_LIKE(2, 3);
 
@@ -125,7 +130,7 @@ static int boot_check_config(const struct guest_mem *gm,
 }
 
 static int boot_load_kernel(struct guest_mem *gm, const struct boot_config *cfg,
-                            struct kernel_image *img, struct elf_x86 *elf,
+                            const struct kernel_image *img, struct elf_x86 *elf,
                             struct errmsg *err)
 {
     int rc = elf_x86_parse(&img->elf, elf, err);
@@ -153,25 +158,20 @@ static void boot_choose_desc(const struct guest_mem *gm,
                    "table and virtio_mmio.device= words");
 }
 
-static int boot_load_initrd(struct guest_mem *gm, const struct boot_config *cfg,
+static int boot_load_initrd(struct guest_mem *gm, struct initrd *rd,
                             struct boot_result *out, struct errmsg *err)
 {
-    struct initrd rd;
     int rc;
 
-    if (!cfg->initrd_path)
+    if (rd->fd < 0)
         return 0;
-    rc = initrd_open(cfg->initrd_path, &rd, err);
-    if (rc)
-        return rc;
-    rc = initrd_place(&rd, out->kernel_end, gm_region(gm, 0)->len_bytes, err);
+    rc = initrd_place(rd, out->kernel_end, gm_region(gm, 0)->len_bytes, err);
     if (rc == 0)
-        rc = initrd_load(&rd, gm, err);
-    initrd_close(&rd);
+        rc = initrd_load(rd, gm, err);
     if (rc)
         return rc;
-    out->initrd_base = rd.base;
-    out->initrd_size = rd.size_bytes;
+    out->initrd_base = rd->base;
+    out->initrd_size = rd->size_bytes;
     return 0;
 }
 
@@ -225,10 +225,12 @@ static int boot_describe(struct guest_mem *gm, const struct boot_config *cfg,
     return 0;
 }
 
-static int boot_load_open(struct guest_mem *gm, const struct boot_config *cfg,
-                          struct kernel_image *img, struct boot_result *out,
-                          struct errmsg *err)
+/* The kernel and what follows from where it lies and what it can do. */
+static int boot_load_files(struct guest_mem *gm, const struct boot_config *cfg,
+                           struct boot_files *files, struct boot_result *out,
+                           struct errmsg *err)
 {
+    const struct kernel_image *img = &files->kernel;
     struct elf_x86 elf;
     int rc = boot_load_kernel(gm, cfg, img, &elf, err);
 
@@ -248,7 +250,7 @@ static int boot_load_open(struct guest_mem *gm, const struct boot_config *cfg,
                        out->desc == BOOT_DESC_DT ? NULL : &cfg->machine,
                        cfg->user_cmdline, out->cmdline, err);
     if (rc == 0)
-        rc = boot_load_initrd(gm, cfg, out, err);
+        rc = boot_load_initrd(gm, &files->initrd, out, err);
     if (rc == 0)
         rc = boot_write_gdt(gm, out, err);
     if (rc == 0)
@@ -261,19 +263,22 @@ static int boot_load_open(struct guest_mem *gm, const struct boot_config *cfg,
 int boot_load(struct guest_mem *gm, const struct boot_config *cfg,
               struct boot_result *out, struct errmsg *err)
 {
+    struct boot_files files = {.kernel = {.fd = -1}, .initrd = {.fd = -1}};
     struct boot_result res = {0};
-    struct kernel_image img;
     int rc;
 
+    /* What is cheap to refuse comes before a bzImage is unpacked. */
     rc = boot_check_config(gm, cfg, err);
     if (rc == 0)
         rc = cmdline_check_user(cfg->user_cmdline, err);
+    if (rc == 0 && cfg->initrd_path)
+        rc = initrd_open(cfg->initrd_path, &files.initrd, err);
     if (rc == 0)
-        rc = kernel_image_open(cfg->kernel_path, &img, err);
-    if (rc)
-        return rc;
-    rc = boot_load_open(gm, cfg, &img, &res, err);
-    kernel_image_close(&img);
+        rc = kernel_image_open(cfg->kernel_path, &files.kernel, err);
+    if (rc == 0)
+        rc = boot_load_files(gm, cfg, &files, &res, err);
+    kernel_image_close(&files.kernel);
+    initrd_close(&files.initrd);
     if (rc == 0)
         *out = res;
     return rc;

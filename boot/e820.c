@@ -5,6 +5,8 @@
 
 #include <assert.h>
 
+#define E820_PAGE 4096u
+
 struct e820_map {
     struct boot_e820_entry *entries;
     size_t count;
@@ -30,11 +32,17 @@ size_t e820_build(const struct guest_mem *gm,
     struct e820_map map = {out, 0};
 
     e820_add(&map, 0, LAYOUT_LOW_RAM_END, E820_RAM);
-    /* The vmgenid page and whatever guests look for where a BIOS would be. */
-    e820_add(&map, LAYOUT_LOW_RAM_END, LAYOUT_KERNEL_MIN, E820_RESERVED);
+    /*
+     * Where a BIOS would be. The vmgenid page is left out: Linux marks what
+     * is reserved below 1 MiB as busy, and no driver could claim the page.
+     */
+    e820_add(&map, LAYOUT_LOW_RAM_END, LAYOUT_VMGENID, E820_RESERVED);
+    e820_add(&map, LAYOUT_VMGENID + E820_PAGE, LAYOUT_KERNEL_MIN,
+             E820_RESERVED);
     e820_add(&map, LAYOUT_KERNEL_MIN, low->len_bytes, E820_RAM);
     /* KVM's own pages on Intel hosts: one identity map page, three of TSS. */
-    e820_add(&map, LAYOUT_IDENTITY_MAP, LAYOUT_TSS + 3 * 4096, E820_RESERVED);
+    e820_add(&map, LAYOUT_IDENTITY_MAP, LAYOUT_TSS + 3 * E820_PAGE,
+             E820_RESERVED);
     if (high)
         e820_add(&map, high->gpa, high->gpa + high->len_bytes, E820_RAM);
     return map.count;

@@ -16,7 +16,7 @@
 #define E820_RAM      1u
 #define E820_RESERVED 2u
 
-#define E820_MAX_OURS 5u
+#define E820_MAX_OURS 6u
 
 /* Returns the number of entries written to `out`. */
 size_t e820_build(const struct guest_mem *gm,

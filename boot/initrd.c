@@ -4,9 +4,10 @@
 #include "boot/boot_file.h"
 #include "vmm/cleanup.h"
 
-#define INITRD_PAGE    4096u
-#define INITRD_MAP_MIN (64 * KIB) /* below, a copy is cheaper than a mapping   \
-                                   */
+#define INITRD_PAGE 4096u
+#define INITRD_MAP_MIN                                                         \
+    (64 * KIB) /* below, a copy is cheaper than a mapping                      \
+                */
 
 int initrd_open(const char *path, struct initrd *out, struct errmsg *err)
 {

@@ -86,10 +86,11 @@ int unpack_payload(const char *name, const uint8_t *src, uint64_t len,
                        "format; give the vmlinux of the same build",
                        name);
     if (!f->fn)
-        return err_set(err, -ENOEXEC,
-                       "kernel %.256s: bzImage with an %s payload, which is "
-                       "not supported here; %s",
-                       name, f->name, f->remedy);
+        return err_set(
+            err, -ENOEXEC,
+            "kernel %.256s: bzImage with a payload packed by %s, which is "
+            "not supported here; %s",
+            name, f->name, f->remedy);
     u.format = f->name;
     u.size_bytes = get_le32(src + len - UNPACK_SIZE_WORD);
     rc = unpack_check_size(name, u.size_bytes, max_bytes, err);

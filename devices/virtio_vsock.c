@@ -49,6 +49,7 @@ static void vv_deactivate(struct vvsock *vv)
     vv->active = false;
     vv_conn_end_all(vv, false);
     evloop_timer_cancel(vv->dev.env.loop, &vv->again);
+    evloop_timer_cancel(vv->dev.env.loop, &vv->dial_timer);
     vv->num_resets = 0;
     vv->num_slots = 0;
     vv->tx_held = false;
@@ -179,6 +180,7 @@ int vvsock_new(const struct vdev_env *env, uint64_t guest_cid,
     vv->guest_cid = guest_cid;
     TAILQ_INIT(&vv->conns);
     TAILQ_INIT(&vv->ready);
+    TAILQ_INIT(&vv->dialing);
     rc = vv_init(vv, uds_path, err);
     if (rc) {
         vv_free(&vv->dev);

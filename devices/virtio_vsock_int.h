@@ -5,7 +5,8 @@
 /*
  * Shared by the files of virtio-vsock; nobody else includes this.
  *   virtio_vsock.c       the device: queues, reset, life
- *   virtio_vsock_conn.c  connections: table, life, their host sockets
+ *   virtio_vsock_conn.c  connections: table, birth, end
+ *   virtio_vsock_host.c  their sockets on the host
  *   virtio_vsock_rx.c    packets to the guest
  *   virtio_vsock_tx.c    packets from the guest
  *
@@ -43,11 +44,13 @@ enum { VV_RX_QUEUE, VV_TX_QUEUE, VV_EVENT_QUEUE, VV_NUM_QUEUES };
  */
 #define VV_RESETS_MAX (VV_RESETS_HIGH + VV_TURN_CHAINS + VVSOCK_MAX_CONNS)
 
-#define VV_ANSWER_NS     20000000000ull /* the guest answers a REQUEST */
-#define VV_CLOSE_NS      10000000000ull /* ... and a SHUTDOWN of both sides */
-#define VV_DIAL_NS       3000000000ull  /* a full backlog is tried so long */
-#define VV_DIAL_FIRST_NS 2000000ull     /* first pause; doubles up to ... */
-#define VV_DIAL_LAST_NS  50000000ull
+#define VV_ANSWER_NS 20000000000ull /* the guest answers a REQUEST */
+#define VV_CLOSE_NS  10000000000ull /* ... and a SHUTDOWN of both sides */
+/* A listener with a full backlog is tried so long, so often, and so many at
+ * a time. */
+#define VV_DIAL_NS       3000000000ull
+#define VV_DIAL_PAUSE_NS 2000000ull
+#define VV_DIAL_TRIES    64u
 
 /* Guest buffers taken off the rx queue and not used yet. */
 #define VV_SLOTS     16u
@@ -64,13 +67,13 @@ struct vv_conn {
     uint32_t guest_port;
     int fd; /* -1: not connected yet, or given up */
     bool by_host;
-    bool hashed;   /* in the table; not so once the guest has closed */
-    bool queued;   /* in vv->ready */
-    bool hung_up;  /* the peer has closed: the fd is not watched any more */
-    bool eof;      /* all that the peer sent has been read */
-    bool wr_gone;  /* the peer takes no more bytes */
-    bool finished; /* both directions are: the guest's reset is awaited */
-    uint64_t dial_pause_ns;
+    bool hashed;     /* in the table; not so once the guest has closed */
+    bool queued;     /* in vv->ready */
+    bool hung_up;    /* the peer has closed: the fd is not watched any more */
+    bool eof;        /* all that the peer sent has been read */
+    bool wr_gone;    /* the peer takes no more bytes */
+    bool finished;   /* both directions are: the guest's reset is awaited */
+    bool dial_waits; /* in vv->dialing */
     uint64_t dial_until_ns;
     struct vsock_buf out; /* guest bytes that the socket did not take */
     struct ev_fd watch;
@@ -78,6 +81,7 @@ struct vv_conn {
     struct vv_conn *hash_next;
     TAILQ_ENTRY(vv_conn) link;       /* in vv->conns */
     TAILQ_ENTRY(vv_conn) ready_link; /* in vv->ready */
+    TAILQ_ENTRY(vv_conn) dial_link;  /* in vv->dialing */
 };
 
 TAILQ_HEAD(vv_conn_list, vv_conn);
@@ -113,8 +117,10 @@ struct vvsock {
     uint64_t promised;
     struct vv_conn *table[1u << VV_HASH_BITS];
     struct vv_conn_list conns;
-    struct vv_conn_list ready; /* something to send to the guest */
-    struct vv_reset *resets;   /* ring of VV_RESETS_MAX */
+    struct vv_conn_list ready;   /* something to send to the guest */
+    struct vv_conn_list dialing; /* wait for room in a backlog; in order */
+    struct ev_timer dial_timer;
+    struct vv_reset *resets; /* ring of VV_RESETS_MAX */
     uint32_t resets_first;
     uint32_t num_resets;
     struct vv_slot slots[VV_SLOTS]; /* ring */
@@ -136,7 +142,7 @@ void vv_run(struct vvsock *vv);
 /* The driver broke the rules of a queue: all stops until it resets. */
 void vv_broken(struct vvsock *vv, const char *why);
 
-/* --- virtio_vsock_conn.c ------------------------------------------------- */
+/* --- virtio_vsock_conn.c: connections ------------------------------------ */
 
 struct vv_conn *vv_conn_find(const struct vvsock *vv, uint32_t host_port,
                              uint32_t guest_port);
@@ -146,29 +152,33 @@ void vv_conn_from_host(struct vvsock *vv, int fd, uint32_t guest_port);
 void vv_conn_from_guest(struct vvsock *vv, const struct vsock_pkt *pkt);
 /* Frees it and closes its socket; `reset`: and resets it for the guest. */
 void vv_conn_end(struct vv_conn *c, bool reset);
-/* All that the guest knows of; those that only drain stay. */
+/* All that the guest knows of; those that only drain stay if so told. */
 void vv_conn_end_all(struct vvsock *vv, bool draining_too);
-/* Something is to be sent to the guest. */
-void vv_conn_ready(struct vv_conn *c);
-/* Not any more. */
-void vv_conn_unready(struct vv_conn *c);
-/* Watches what is of interest now. False: it has ended. */
-bool vv_conn_watch(struct vv_conn *c);
-/* The guest has accepted. False: it has ended. */
-bool vv_conn_opened(struct vv_conn *c);
-/* Bytes of the guest, within its credit. False: it has ended. */
-bool vv_conn_write(struct vv_conn *c, struct iovec *iov, int num_iov,
-                   uint32_t len);
-/* The guest sends no more. False: it has ended. */
-bool vv_conn_stop_write(struct vv_conn *c);
-/* The guest receives no more. False: it has ended. */
-bool vv_conn_stop_read(struct vv_conn *c);
-/* The peer has sent all. False: it has ended. */
-bool vv_conn_eof(struct vv_conn *c);
 /* The guest closed: gone for it, but what it sent is still delivered. */
 void vv_conn_closed(struct vv_conn *c);
+/* Something is to be sent to the guest; or not any more. */
+void vv_conn_ready(struct vv_conn *c);
+void vv_conn_unready(struct vv_conn *c);
+/* Sets its timer, which means what its state says. False: it has ended. */
+bool vv_conn_arm(struct vv_conn *c, uint64_t deadline_ns);
+
+/* --- virtio_vsock_host.c: their sockets; a bool: see above --------------- */
+
+/* Watches what is of interest now. */
+bool vv_conn_watch(struct vv_conn *c);
 /* Whether bytes of the peer may be read at all. */
 bool vv_conn_reads(const struct vv_conn *c);
+/* The guest has accepted. */
+bool vv_conn_opened(struct vv_conn *c);
+/* Bytes of the guest, within its credit; changes `iov`. */
+bool vv_conn_write(struct vv_conn *c, struct iovec *iov, int num_iov,
+                   uint32_t len);
+/* The guest sends no more; receives no more; the peer has sent all. */
+bool vv_conn_stop_write(struct vv_conn *c);
+bool vv_conn_stop_read(struct vv_conn *c);
+bool vv_conn_eof(struct vv_conn *c);
+/* Idempotent; what waits for the peer is dropped. */
+void vv_conn_close_fd(struct vv_conn *c);
 
 /* --- virtio_vsock_rx.c --------------------------------------------------- */
 

@@ -41,6 +41,7 @@ struct vsu {
     struct log *log;
     vsu_connect_fn fn;
     void *arg;
+    uint64_t wait_ns;
     char path[VSU_PATH_MAX + 1];
     bool bound; /* dev and ino tell our file */
     dev_t dev;
@@ -235,7 +236,7 @@ static void vsu_client_add(struct vsu *u, int fd)
     if (!vsu_client_step(c))
         return;
     if (evloop_fd_add(u->loop, &c->watch, fd, POLLIN, vsu_on_client, c) ||
-        evloop_timer_arm(u->loop, &c->timer, util_now_ns() + VSU_WAIT_NS,
+        evloop_timer_arm(u->loop, &c->timer, util_now_ns() + u->wait_ns,
                          vsu_on_client_late, c))
         vsu_client_drop(c);
 }
@@ -252,56 +253,76 @@ static void vsu_on_pause_over(struct ev_timer *t)
 }
 
 /*
- * accept() has failed. Clients stay in the backlog then and keep the listener
- * readable: either they are refused, or the listener sleeps a little.
- * True: go on accepting.
+ * No fd is left for a client. It would stay in the backlog and keep the
+ * listener readable, so it is taken with the spare fd, and closed. 1: go on
+ * with the next one; 0: none was there (accept4() wants an fd before it
+ * looks); -errno: that did not work.
  */
-static bool vsu_accept_failed(struct vsu *u, int rc)
+static int vsu_refuse_client(struct vsu *u)
 {
+    int rc = -EMFILE;
     int fd;
 
+    if (u->spare_fd < 0)
+        return rc;
+    drop_fd(&u->spare_fd);
+    fd = accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        rc = 1;
+    else if (errno == EAGAIN)
+        rc = 0;
+    drop_fd(&fd);
+    u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (rc == 1)
+        log_limited(u->log, &u->limit, LOG_WARN,
+                    "vsock: a client is refused: no file descriptors left; "
+                    "raise the limit (ulimit -n)");
+    return rc;
+}
+
+/* The listener sleeps a little, lest the loop spins on it. */
+static void vsu_pause(struct vsu *u, int rc)
+{
     log_limited(u->log, &u->limit, LOG_WARN, "vsock: %s: accept: %s", u->path,
                 err_reason(rc));
-    if ((rc == -EMFILE || rc == -ENFILE) && u->spare_fd >= 0) {
-        drop_fd(&u->spare_fd);
-        fd = accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
-            drop_fd(&fd);
-        u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
-        if (fd >= 0 && u->spare_fd >= 0)
-            return true;
-    }
     /* Should even this fail, the loop spins on us but does no harm. */
     if (evloop_timer_arm(u->loop, &u->pause, util_now_ns() + VSU_PAUSE_NS,
                          vsu_on_pause_over, u) ||
         evloop_fd_mod(u->loop, &u->watch, 0))
         log_limited(u->log, &u->limit, LOG_ERROR, "vsock: %s: cannot pause",
                     u->path);
-    return false;
+}
+
+/* 1: go on; 0: no client waits; -errno: accepting does not work now. */
+static int vsu_accept_one(struct vsu *u)
+{
+    int fd = accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0) {
+        vsu_client_add(u, fd);
+        return 1;
+    }
+    if (errno == EAGAIN)
+        return 0;
+    if (errno == EINTR || errno == ECONNABORTED)
+        return 1;
+    if (errno == EMFILE || errno == ENFILE)
+        return vsu_refuse_client(u);
+    return neg_errno();
 }
 
 static void vsu_on_listener(struct ev_fd *w, uint32_t revents)
 {
     struct vsu *u = w->arg;
+    int rc = 1;
 
     (void)revents;
     if (u->spare_fd < 0)
         u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
-    for (int i = 0; i < VSU_ACCEPTS_PER_TURN; i++) {
-        int fd =
-            accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-        if (fd >= 0) {
-            vsu_client_add(u, fd);
-            continue;
-        }
-        if (errno == EAGAIN)
-            return;
-        if (errno == EINTR || errno == ECONNABORTED)
-            continue;
-        if (!vsu_accept_failed(u, neg_errno()))
-            return;
-    }
+    for (int i = 0; rc == 1 && i < VSU_ACCEPTS_PER_TURN; i++)
+        rc = vsu_accept_one(u);
+    if (rc < 0)
+        vsu_pause(u, rc);
 }
 
 /* --- life ---------------------------------------------------------------- */
@@ -419,6 +440,7 @@ int vsu_new(const struct vsu_args *args, struct vsu **out_vsu,
     u->log = args->log;
     u->fn = args->fn;
     u->arg = args->arg;
+    u->wait_ns = args->wait_ns ? args->wait_ns : VSU_WAIT_NS;
     memcpy(u->path, args->path, strlen(args->path));
     u->listen_fd = -1;
     u->spare_fd = -1;

@@ -29,6 +29,7 @@ struct vsu_args {
     const char *path;    /* copied; at most VSU_PATH_MAX bytes */
     vsu_connect_fn fn;
     void *arg;
+    uint64_t wait_ns; /* for a client's line; 0: VSU_WAIT_NS */
 };
 
 #define VSU_PATH_MAX   107u /* what fits into a socket address */

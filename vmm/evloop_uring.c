@@ -17,7 +17,7 @@
 #define URING_ENTRIES 256u
 
 struct uring {
-    struct io_uring ring;
+    struct io_uring ring; /* first: a test reaches it by evloop_priv() */
     /* What the next turn has to put into the submission queue. */
     uint32_t pending_head; /* slots, by index; 0 ends the list */
     struct ev_io *io_head;

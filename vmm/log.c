@@ -53,6 +53,9 @@ static void log_sanitize(char *s)
 }
 
 static void log_vmsg(struct log *log, enum log_level level, uint32_t held_back,
+                     const char *fmt, va_list ap) PRINTF_LIKE(4, 0);
+
+static void log_vmsg(struct log *log, enum log_level level, uint32_t held_back,
                      const char *fmt, va_list ap)
 {
     char line[LOG_LINE_MAX];

@@ -218,7 +218,7 @@ static int machine_build_legacy(struct machine *m, struct errmsg *err)
     if (rc == 0)
         rc = machine_add_pio(m, LAYOUT_I8042, 5, &i8042_bus_ops, m->kbc, err);
     if (rc == 0)
-        rc = machine_add_pio(m, EXIT_PORT_BASE, EXIT_PORT_LEN,
+        rc = machine_add_pio(m, EXIT_PORT_BASE, EXIT_PORT_NUM_PORTS,
                              &exit_port_bus_ops, m->exit_port, err);
     return rc;
 }

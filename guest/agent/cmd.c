@@ -152,6 +152,22 @@ static void cmd_status_ready(struct loop_source *source, uint32_t events)
 
 /* ---- output ------------------------------------------------------------- */
 
+/*
+ * The end of an output. But closing our side of a terminal hangs it up: a
+ * program that only closes its descriptors before it exits would die of
+ * SIGHUP. Until it has ended it may also open /dev/tty again, which an edge
+ * tells; the level would report the hang-up all the time.
+ */
+static void cmd_out_ended(struct cmd_out *out)
+{
+    struct cmd *cmd = out->cmd;
+
+    out->left = 0;
+    if (!cmd->terminal || cmd->tree.reaped ||
+        loop_watch(&cmd->agent->loop, &out->source, EPOLLIN | EPOLLET) < 0)
+        cmd_out_close(out);
+}
+
 /* Moves one piece. False when there is nothing to move now. */
 static bool cmd_pump(struct cmd *cmd, struct cmd_out *out, size_t max)
 {
@@ -167,10 +183,12 @@ static bool cmd_pump(struct cmd *cmd, struct cmd_out *out, size_t max)
         out->left = 0;
         return false;
     }
-    if (got <= 0) { /* a terminal without users gives EIO */
-        cmd_out_close(out);
+    if (got <= 0) { /* a terminal that nobody has open gives EIO */
+        cmd_out_ended(out);
         return false;
     }
+    if (out->source.events & EPOLLET) /* its terminal was opened again */
+        (void)loop_watch(&cmd->agent->loop, &out->source, EPOLLIN);
     out->left -= out->left < (size_t)got ? out->left : (size_t)got;
     return true;
 }

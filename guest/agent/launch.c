@@ -107,8 +107,6 @@ static int launch_terminal(struct cmd *cmd, const struct start *start,
     err = launch_terminal_size(master, &start->pty);
     if (err < 0)
         return err;
-    if (!start->want_stdin)
-        return launch_null(cmd->agent, &l->child[0]);
     l->child[0] = l->child[1];
     /* A second descriptor, because epoll knows each only once. */
     cmd->in.source.fd = fcntl(master, F_DUPFD_CLOEXEC, 3);
@@ -175,7 +173,7 @@ static int launch_run(struct cmd *cmd, const struct start *start,
 }
 
 /* The child runs: from here on failures are dealt with as its events. */
-static void launch_watch(struct cmd *cmd, struct conn *conn,
+static void launch_watch(struct cmd *cmd, struct conn *conn, bool want_stdin,
                          uint64_t time_limit_ms)
 {
     struct agent *agent = cmd->agent;
@@ -187,6 +185,9 @@ static void launch_watch(struct cmd *cmd, struct conn *conn,
         if (cmd->out[i].source.fd >= 0)
             err = loop_watch(&agent->loop, &cmd->out[i].source, EPOLLIN);
     }
+    /* Nobody types: a program that reads its terminal shall see the end. */
+    if (cmd->terminal && !want_stdin)
+        cmd_stdin_eof(cmd);
     if (time_limit_ms > 0)
         loop_arm(&agent->loop, &cmd->clock.timer, time_limit_ms);
     if (err < 0) /* epoll has no memory: the command cannot be followed */
@@ -229,5 +230,5 @@ void cmd_start(struct conn *conn, const uint8_t *data, size_t length)
             launch_free(cmd);
         return;
     }
-    launch_watch(cmd, conn, start.time_limit_ms);
+    launch_watch(cmd, conn, start.want_stdin, start.time_limit_ms);
 }

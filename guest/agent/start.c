@@ -115,6 +115,7 @@ static int start_refuse_attr(struct refusal *r, uint16_t type, int err)
         error = MOTE_ERR_BAD_REQUEST;
         why = "an environment entry is NAME=value";
     } else if (err == -EEXIST) {
+        error = MOTE_ERR_BAD_REQUEST;
         why = "may be given once only";
     } else if (err == -ENOENT) {
         error = MOTE_ERR_UNSUPPORTED;

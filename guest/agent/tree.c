@@ -12,7 +12,6 @@
 
 #include "guest/agent/text.h"
 
-#define TREE_CGROUPS "/sys/fs/cgroup/mote"
 /* Rounds of looking for what was forked while the last round killed. */
 #define TREE_ROUNDS 64
 
@@ -231,13 +230,13 @@ static void tree_name(char name[24], uint32_t number)
     memcpy(name, t.line, t.length + 1);
 }
 
-void tree_init(struct agent *agent)
+void tree_init(struct agent *agent, const char *path)
 {
     agent->cgroup_fd = -1;
     /* Where no cgroup file system is mounted, sysfs refuses to make it. */
-    if (mkdir(TREE_CGROUPS, 0755) < 0 && errno != EEXIST)
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return;
-    agent->cgroup_fd = open(TREE_CGROUPS, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    agent->cgroup_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 void tree_new(struct agent *agent, struct tree *tree)

@@ -15,6 +15,8 @@
 
 #include "guest/agent/agent.h"
 
+#define TREE_CGROUPS "/sys/fs/cgroup/mote"
+
 struct tree {
     pid_t pid;     /* the command's process, leader of its session */
     bool reaped;   /* it is gone: its number may be somebody else's */
@@ -22,8 +24,9 @@ struct tree {
     uint32_t cgroup_number;
 };
 
-/* Looks for a place for cgroups; agent->cgroup_fd stays -1 without. */
-void tree_init(struct agent *agent);
+/* Makes the directory for the commands' cgroups, TREE_CGROUPS in a guest;
+ * agent->cgroup_fd is -1 where there are none. */
+void tree_init(struct agent *agent, const char *path);
 
 /* A new cgroup if there are any; pid is filled by the caller. */
 void tree_new(struct agent *agent, struct tree *tree);

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define LOOP_STEP_NS  1000000u
 #define LOOP_GUARD_NS 20000000000ull
@@ -59,6 +60,22 @@ bool loop_run_until(struct evloop *loop, bool (*cond)(void *arg), void *arg)
 void loop_run_for(struct evloop *loop, uint64_t ms)
 {
     (void)loop_wait(loop, NULL, NULL, ms * 1000000u);
+}
+
+static uint64_t loop_cpu_ns(void)
+{
+    struct timespec ts;
+
+    loop_must(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts));
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+bool loop_run_is_idle(struct evloop *loop)
+{
+    uint64_t start = loop_cpu_ns();
+
+    loop_run_for(loop, 300);
+    return loop_cpu_ns() - start < 150000000u;
 }
 
 struct loop_thread {

@@ -17,6 +17,12 @@ bool loop_run_until(struct evloop *loop, bool (*cond)(void *arg), void *arg);
  */
 void loop_run_for(struct evloop *loop, uint64_t ms);
 
+/*
+ * Runs the loop for 300 ms. False: it used more than half of that time, as one
+ * does that spins on an event nobody takes away.
+ */
+bool loop_run_is_idle(struct evloop *loop);
+
 /* Runs the loop on a thread of its own; ends it. Abort on failure. */
 struct loop_thread;
 struct loop_thread *loop_thread_start(struct evloop *loop);

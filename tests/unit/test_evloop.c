@@ -3,6 +3,7 @@
 #include "vmm/evloop.h"
 
 #include "vmm/cleanup.h"
+#include "vmm/evloop_int.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -573,6 +575,43 @@ static void test_stop_from_a_thread_ends_an_idle_loop(void **state)
     assert_int_equal(pthread_join(th, NULL), 0);
 }
 
+/* --- the ring's own fence ----------------------------------------------------
+ */
+
+static int ring_result(struct io_uring *ring, struct io_uring_sqe *sqe)
+{
+    struct io_uring_cqe *cqe = NULL;
+    int res;
+
+    io_uring_sqe_set_data64(sqe, 0); /* nobody's, should the loop see it */
+    assert_true(io_uring_submit_and_wait(ring, 1) >= 0);
+    assert_int_equal(io_uring_peek_cqe(ring, &cqe), 0);
+    res = cqe->res;
+    io_uring_cqe_seen(ring, cqe);
+    return res;
+}
+
+/* io_uring bypasses seccomp: the ring itself must refuse what we never use. */
+static void test_ring_refuses_openat_connect_and_socket(void **state)
+{
+    struct fixture *f = fixture(state);
+    struct io_uring *ring = evloop_priv(f->loop); /* its first member */
+    struct io_uring_sqe *sqe;
+
+    evloop_stop(f->loop);
+    assert_int_equal(evloop_run(f->loop), 0); /* enables the ring */
+    sqe = io_uring_get_sqe(ring);
+    io_uring_prep_openat(sqe, AT_FDCWD, "/dev/null", O_RDONLY, 0);
+    assert_int_equal(ring_result(ring, sqe), -EACCES);
+    sqe = io_uring_get_sqe(ring);
+    io_uring_prep_connect(sqe, 0, NULL, 0);
+    assert_int_equal(ring_result(ring, sqe), -EACCES);
+    sqe = io_uring_get_sqe(ring);
+    io_uring_prep_socket(sqe, AF_UNIX, SOCK_STREAM, 0, 0);
+    assert_int_equal(ring_result(ring, sqe), -EACCES);
+    assert_int_equal(io_uring_register_buffers_sparse(ring, 1), -EACCES);
+}
+
 /* --- hosts that forbid io_uring ---------------------------------------------
  */
 
@@ -649,6 +688,7 @@ int main(void)
         BOTH(test_io_more_requests_than_ring_entries),
         BOTH(test_posts_from_a_thread_run_in_order),
         BOTH(test_stop_from_a_thread_ends_an_idle_loop),
+        T(test_ring_refuses_openat_connect_and_socket, &uring),
         cmocka_unit_test(
             test_BL_029_io_uring_forbidden_falls_back_and_tells_why),
     };

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What `make test` runs inside the mainline machine: the bare-metal programs
+# and the end-to-end cases. The last line sums up both.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+out=$(mktemp)
+passed=0
+failed=0
+skipped=0
+for part in 'tests/kvm/run.sh' 'tests/e2e/run.sh full'; do
+    echo "== $part"
+    # shellcheck disable=SC2086 # a command with its argument
+    $part >"$out" 2>&1
+    rc=$?
+    cat "$out"
+    # shellcheck disable=SC2046 # three numbers
+    set -- $(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$out" | tail -1)
+    [ $# -eq 3 ] || set -- 0 1 0
+    [ "$rc" -ne 0 ] && [ "$2" -eq 0 ] && set -- "$1" 1 "$3"
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+done
+rm -f "$out"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

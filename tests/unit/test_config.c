@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/config.h"
+
+#include "vmm/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static int load(const char *text, struct vm_config *c, struct errmsg *err)
+{
+    int rc;
+
+    config_init(c);
+    rc = config_load_text(c, text, strlen(text), "f.json", err);
+    return rc ? rc : config_validate(c, err);
+}
+
+static void test_config_full_example_is_read(void **state)
+{
+    static const char text[] =
+        "{\"boot-source\":{\"kernel_image_path\":\"/k\",\"initrd_path\":\"/i\","
+        "\"boot_args\":\"a b\"},"
+        "\"machine-config\":{\"vcpu_count\":4,\"mem_size_mib\":512,"
+        "\"smt\":false,\"cpu_template\":null},"
+        "\"drives\":[{\"drive_id\":\"r\",\"path_on_host\":\"/d\","
+        "\"is_root_device\":true,\"is_read_only\":true,"
+        "\"cache_type\":\"Writeback\",\"io_engine\":\"Async\"}],"
+        "\"network-interfaces\":[],"
+        "\"vsock\":{\"guest_cid\":3,\"uds_path\":\"/v\"},\"entropy\":{},"
+        "\"mote\":{\"virtio_console\":true,\"vmgenid\":false}}";
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    assert_int_equal(load(text, &c, &err), 0);
+    assert_string_equal(c.kernel_path, "/k");
+    assert_string_equal(c.initrd_path, "/i");
+    assert_string_equal(c.boot_args, "a b");
+    assert_int_equal(c.num_vcpus, 4);
+    assert_true(c.mem_bytes == 512 * MIB);
+    assert_int_equal(c.num_drives, 1);
+    assert_true(c.drives[0].is_root && c.drives[0].read_only);
+    assert_string_equal(c.vsock_path, "/v");
+    assert_true(c.entropy && c.virtio_console && !c.vmgenid);
+    config_fini(&c);
+    config_fini(&c); /* idempotent */
+}
+
+static void test_config_defaults(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    assert_int_equal(
+        load("{\"boot-source\":{\"kernel_image_path\":\"/k\"}}", &c, &err), 0);
+    assert_int_equal(c.num_vcpus, 1);
+    assert_true(c.mem_bytes == 128 * MIB);
+    assert_false(c.entropy);
+    config_fini(&c);
+}
+
+#define K "\"boot-source\":{\"kernel_image_path\":\"/k\"}"
+#define D(more)                                                                \
+    "{" K ",\"drives\":[{\"drive_id\":\"a\",\"path_on_host\":\"/d\"" more "}]" \
+                                                                          "}"
+
+static void test_config_refusals_name_the_field(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *named;
+    } bad[] = {
+        {"", "line 1"},
+        {"[]", "one JSON object"},
+        {"{" K "," K "}", "duplicate"},
+        {"{}", "kernel_image_path"},
+        {"{\"boot-source\":{}}", "kernel_image_path"},
+        {"{\"boot-source\":{\"kernel_image_path\":\"\"}}", "kernel_image_path"},
+        {"{\"boot-source\":{\"kernel_image_path\":7}}", "kernel_image_path"},
+        {"{\"boot-source\":{\"kernel_image_path\":\"/k\\u0000x\"}}", "line 1"},
+        {"{\"boot-source\":{\"kernel_image_path\":\"/k\",\"x\":1}}",
+         "boot-source.x: unknown"},
+        {"{" K ",\"mystery\":{}}", "mystery: unknown section"},
+        {"{" K ",\"balloon\":{\"amount_mib\":1}}", "balloon: not supported"},
+        {"{" K ",\"machine-config\":{\"vcpu_count\":0}}", "vcpu_count"},
+        {"{" K ",\"machine-config\":{\"vcpu_count\":33}}", "from 1 to 32"},
+        {"{" K ",\"machine-config\":{\"vcpu_count\":\"1\"}}", "vcpu_count"},
+        {"{" K ",\"machine-config\":{\"vcpu_count\":1.5}}", "vcpu_count"},
+        {"{" K ",\"machine-config\":{\"mem_size_mib\":-1}}", "mem_size_mib"},
+        {"{" K ",\"machine-config\":{\"mem_size_mib\":1}}", "mem_size_mib"},
+        {"{" K ",\"machine-config\":{\"smt\":true}}", "smt: not supported"},
+        {"{" K ",\"machine-config\":[]}", "must be an object"},
+        {"{" K ",\"drives\":{}}", "must be a list"},
+        {"{" K ",\"drives\":[1]}", "must be objects"},
+        {"{" K ",\"drives\":[{\"drive_id\":\"a\"}]}", "path_on_host"},
+        {"{" K ",\"drives\":[{\"path_on_host\":\"/a\"}]}", "drive_id"},
+        {D(",\"is_read_only\":\"yes\""), "is_read_only"},
+        {D(",\"rate_limiter\":{}"), "rate_limiter: not supported"},
+        {D(",\"cache_type\":\"Unsafe\""), "cache_type"},
+        {D(",\"nope\":1"), "drives.nope: unknown"},
+        {"{" K ",\"drives\":[{\"drive_id\":\"a-b\",\"path_on_host\":\"/d\"}]}",
+         "drive_id"},
+        {"{" K ",\"drives\":[{\"drive_id\":\"a\",\"path_on_host\":\"/d\"},"
+         "{\"drive_id\":\"a\",\"path_on_host\":\"/e\"}]}",
+         "two have the drive_id a"},
+        {"{" K ",\"drives\":[{\"drive_id\":\"a\",\"path_on_host\":\"/d\","
+         "\"is_root_device\":true},{\"drive_id\":\"b\",\"path_on_host\":\"/e\","
+         "\"is_root_device\":true}]}",
+         "both is_root_device"},
+        {"{" K ",\"vsock\":{\"guest_cid\":2,\"uds_path\":\"/v\"}}",
+         "guest_cid"},
+        {"{" K ",\"vsock\":{\"uds_path\":\"/v\"}}", "guest_cid is missing"},
+        {"{" K ",\"vsock\":{\"guest_cid\":3}}", "uds_path is missing"},
+        {"{" K ",\"entropy\":{\"rate_limiter\":{}}}", "rate_limiter"},
+        {"{" K ",\"mote\":{\"x\":true}}", "mote.x: unknown"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct errmsg err = {""};
+        struct vm_config c;
+
+        assert_int_equal(load(bad[i].text, &c, &err), -EINVAL);
+        if (!strstr(err.text, bad[i].named))
+            fail_msg("%s\n  said: %s\n  not: %s", bad[i].text, err.text,
+                     bad[i].named);
+        config_fini(&c);
+    }
+}
+
+static void
+test_BL_023_socket_path_of_107_bytes_works_108_is_refused(void **state)
+{
+    (void)state;
+    for (size_t len = 107; len <= 108; len++) {
+        char path[128] = "";
+        char text[512];
+        struct errmsg err = {""};
+        struct vm_config c;
+
+        memset(path, 'p', len);
+        path[0] = '/';
+        (void)snprintf(
+            text, sizeof(text),
+            "{" K ",\"vsock\":{\"guest_cid\":3,\"uds_path\":\"%s\"}}", path);
+        assert_int_equal(load(text, &c, &err), len == 107 ? 0 : -EINVAL);
+        if (len == 108)
+            assert_non_null(strstr(err.text, "takes 107"));
+        config_fini(&c);
+    }
+}
+
+static void test_config_missing_file_is_named(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    config_init(&c);
+    assert_int_equal(config_load_file(&c, "/nonexistent/f.json", &err),
+                     -ENOENT);
+    assert_non_null(strstr(err.text, "/nonexistent/f.json"));
+    config_fini(&c);
+}
+
+static int parse(const char *words, struct vmm_options *o, struct errmsg *err)
+{
+    static char copy[256];
+    char *argv[16] = {(char[]){"mote-vmm"}};
+    int argc = 1;
+
+    (void)snprintf(copy, sizeof(copy), "%s", words);
+    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+        argv[argc++] = w;
+    return options_parse(argc, argv, o, err);
+}
+
+static void test_options_both_value_forms(void **state)
+{
+    struct errmsg err = {""};
+    struct vmm_options o;
+
+    (void)state;
+    assert_int_equal(parse("--config-file /c --level=Debug --no-api --id a-1 "
+                           "--lifeline-fd 0",
+                           &o, &err),
+                     0);
+    assert_string_equal(o.config_file, "/c");
+    assert_int_equal(o.level, LOG_DEBUG);
+    assert_true(o.no_api);
+    assert_string_equal(o.id, "a-1");
+    assert_int_equal(o.lifeline_fd, 0);
+}
+
+static void test_options_refusals_name_the_word(void **state)
+{
+    static const struct {
+        const char *words;
+        const char *named;
+    } bad[] = {
+        {"", "--config-file"},
+        {"--nope", "--nope: unknown"},
+        {"stray", "stray: unknown"},
+        {"--config-file", "--config-file: needs a value"},
+        {"--config-file=", "--config-file: needs a value"},
+        {"--no-api=1", "--no-api: takes no value"},
+        {"--level loud --config-file c", "loud"},
+        {"--id a/b --config-file c", "--id"},
+        {"--lifeline-fd 999 --config-file c", "999"},
+        {"--start-time-us x --config-file c", "x is no number"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct errmsg err = {""};
+        struct vmm_options o;
+
+        assert_int_equal(parse(bad[i].words, &o, &err), -EINVAL);
+        assert_non_null(strstr(err.text, bad[i].named));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config_full_example_is_read),
+        cmocka_unit_test(test_config_defaults),
+        cmocka_unit_test(test_config_refusals_name_the_field),
+        cmocka_unit_test(
+            test_BL_023_socket_path_of_107_bytes_works_108_is_refused),
+        cmocka_unit_test(test_config_missing_file_is_named),
+        cmocka_unit_test(test_options_both_value_forms),
+        cmocka_unit_test(test_options_refusals_name_the_word),
+    };
+
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

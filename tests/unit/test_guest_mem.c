@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/guest_mem.h"
+
+#include "vmm/cleanup.h"
+#include "vmm/layout_x86.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define LOW  LAYOUT_HOLE_START
+#define HIGH LAYOUT_HOLE_END
+
+static struct guest_mem *mem(uint64_t bytes)
+{
+    struct guest_mem *gm = NULL;
+
+    assert_int_equal(gm_new(bytes, &gm), 0);
+    return gm;
+}
+
+static void test_gm_new_refuses_bad_sizes(void **state)
+{
+    struct guest_mem *gm = NULL;
+
+    (void)state;
+    assert_int_equal(gm_new(0, &gm), -EINVAL);
+    assert_int_equal(gm_new(4095, &gm), -EINVAL);
+    assert_int_equal(gm_new(LAYOUT_MAX_RAM + 4096, &gm), -EINVAL);
+    assert_null(gm);
+}
+
+/* BL-008: regions without overlap that add up to what was asked for. */
+static void test_BL_008_regions_split_at_the_hole(void **state)
+{
+    static const uint64_t sizes[] = {64, 3328, 3329, 4096, 16384};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        struct guest_mem *gm = mem(sizes[i] * MIB);
+        uint64_t total = 0;
+        uint64_t end = 0;
+
+        for (size_t r = 0; r < gm_region_count(gm); r++) {
+            const struct gm_region *reg = gm_region(gm, r);
+
+            assert_true(reg->gpa >= end);
+            end = reg->gpa + reg->len_bytes;
+            assert_true(end <= LOW || reg->gpa >= HIGH);
+            total += reg->len_bytes;
+        }
+        assert_true(total == sizes[i] * MIB);
+        assert_int_equal(gm_region_count(gm), sizes[i] > 3328 ? 2 : 1);
+        assert_null(gm_region(gm, 2));
+        gm_free(gm);
+    }
+}
+
+static void test_access_at_the_edges(void **state)
+{
+    struct guest_mem *gm = mem(3329 * MIB);
+    uint8_t b[2] = {1, 2};
+
+    (void)state;
+    assert_int_equal(gm_write(gm, LOW - 2, b, 2), 0);
+    assert_int_equal(gm_write(gm, LOW - 1, b, 2), -EFAULT);
+    assert_int_equal(gm_write(gm, LOW, b, 1), -EFAULT);
+    assert_int_equal(gm_write(gm, HIGH - 1, b, 1), -EFAULT);
+    assert_int_equal(gm_write(gm, HIGH, b, 2), 0);
+    assert_int_equal(gm_write(gm, HIGH + MIB - 1, b, 2), -EFAULT);
+    assert_int_equal(gm_read(gm, UINT64_MAX, b, 2), -EFAULT);
+    assert_int_equal(gm_read(gm, 0, b, UINT64_MAX), -EFAULT);
+    assert_int_equal(gm_read(gm, LOW - 1, b, UINT64_MAX - 1), -EFAULT);
+    gm_free(gm);
+}
+
+static void test_pointer_is_written_on_success_only(void **state)
+{
+    struct guest_mem *gm = mem(MIB);
+    void *p = NULL;
+    const void *q = NULL;
+
+    (void)state;
+    assert_int_equal(gm_wptr(gm, MIB - 1, 2, &p), -EFAULT);
+    assert_null(p);
+    assert_int_equal(gm_rptr(gm, MIB, 1, &q), -EFAULT);
+    assert_null(q);
+    assert_int_equal(gm_wptr(gm, MIB - 1, 1, &p), 0);
+    assert_int_equal(gm_rptr(gm, MIB - 1, 1, &q), 0);
+    assert_ptr_equal(p, q);
+    gm_free(gm);
+}
+
+static void test_map_file_is_private_and_page_aligned(void **state)
+{
+    struct guest_mem *gm = mem(MIB);
+    CLEANUP_FD int fd = memfd_create("t", 0);
+    char page[8192];
+    char got[4];
+
+    (void)state;
+    memset(page, 'k', sizeof(page));
+    assert_int_equal(util_write_full(fd, page, sizeof(page)), 0);
+    assert_int_equal(gm_map_file(gm, 0x1001, 4096, fd, 0), -EINVAL);
+    assert_int_equal(gm_map_file(gm, 0x1000, 4095, fd, 0), -EINVAL);
+    assert_int_equal(gm_map_file(gm, 0x1000, 4096, fd, 1), -EINVAL);
+    assert_int_equal(gm_map_file(gm, 0x1000, 0, fd, 0), -EINVAL);
+    assert_int_equal(gm_map_file(gm, MIB - 4096, 8192, fd, 0), -EFAULT);
+    assert_int_equal(gm_map_file(gm, 0x1000, 8192, fd, 0), 0);
+    assert_int_equal(gm_read(gm, 0x1ffe, got, 4), 0);
+    assert_memory_equal(got, "kkkk", 4);
+    assert_int_equal(gm_write(gm, 0x1000, "zz", 2), 0);
+    assert_int_equal(util_pread_full(fd, got, 2, 0), 0);
+    assert_memory_equal(got, "kk", 2); /* the file is not touched */
+    gm_free(gm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gm_new_refuses_bad_sizes),
+        cmocka_unit_test(test_BL_008_regions_split_at_the_hole),
+        cmocka_unit_test(test_access_at_the_edges),
+        cmocka_unit_test(test_pointer_is_written_on_success_only),
+        cmocka_unit_test(test_map_file_is_private_and_page_aligned),
+    };
+
+    return cmocka_run_group_tests_name("guest_mem", tests, NULL, NULL);
+}

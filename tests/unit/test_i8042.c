@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/i8042.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+struct fixture {
+    struct i8042 *k;
+    int stops;
+    enum stop_reason reason;
+};
+
+static void on_stop(void *arg, enum stop_reason reason, uint32_t detail)
+{
+    struct fixture *f = arg;
+
+    assert_int_equal(detail, 0);
+    f->stops++;
+    f->reason = reason;
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    struct stop_hook hook = {on_stop, &f};
+
+    memset(&f, 0, sizeof(f));
+    assert_int_equal(i8042_new(&hook, &f.k), 0);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    i8042_free(((struct fixture *)*state)->k);
+    return 0;
+}
+
+static uint8_t in(struct fixture *f, uint64_t off)
+{
+    uint8_t v = 0;
+
+    i8042_bus_ops.read(f->k, off, &v, 1);
+    return v;
+}
+
+static void out(struct fixture *f, uint64_t off, uint8_t v)
+{
+    i8042_bus_ops.write(f->k, off, &v, 1);
+}
+
+static void test_i8042_reset_command_reboots(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(in(f, 4) & 0x02, 0); /* what a kernel waits for first */
+    out(f, 4, 0xfe);
+    assert_int_equal(f->stops, 1);
+    assert_int_equal(f->reason, STOP_REBOOT);
+}
+
+static void test_i8042_reset_by_the_output_port(void **state)
+{
+    struct fixture *f = *state;
+
+    out(f, 4, 0xd1);
+    out(f, 0, 0xff); /* the reset line stays high */
+    assert_int_equal(f->stops, 0);
+    out(f, 0, 0x00); /* a byte for nobody */
+    assert_int_equal(f->stops, 0);
+    out(f, 4, 0xd1);
+    out(f, 0, 0xfe);
+    assert_int_equal(f->stops, 1);
+}
+
+static void test_i8042_self_test_answers(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(in(f, 4) & 0x01, 0);
+    out(f, 4, 0xaa);
+    assert_int_equal(in(f, 4) & 0x01, 1);
+    assert_int_equal(in(f, 0), 0x55);
+    assert_int_equal(in(f, 4) & 0x01, 0);
+}
+
+static void test_i8042_configuration_reads_back(void **state)
+{
+    struct fixture *f = *state;
+
+    out(f, 4, 0x60);
+    out(f, 0, 0x12);
+    out(f, 4, 0x20);
+    assert_int_equal(in(f, 0), 0x12);
+    assert_int_equal(f->stops, 0);
+}
+
+/* No command, byte or read leaves a status that a driver polls for ever. */
+static void test_i8042_nothing_gets_stuck(void **state)
+{
+    struct fixture *f = *state;
+
+    for (unsigned cmd = 0; cmd < 256; cmd++) {
+        if (cmd == 0xfe)
+            continue;
+        out(f, 4, (uint8_t)cmd);
+        (void)in(f, 0);
+        assert_int_equal(in(f, 4) & 0x03, 0);
+        out(f, 0, 0xff);
+        assert_int_equal(in(f, 4) & 0x02, 0);
+    }
+    assert_int_equal(f->stops, 0);
+}
+
+static void test_i8042_other_ports_and_widths_are_an_empty_bus(void **state)
+{
+    static const uint8_t reset[8] = {0xfe, 0xfe, 0xfe, 0xfe};
+    struct fixture *f = *state;
+    uint8_t b[4] = {0};
+
+    for (uint64_t off = 1; off < 4; off++) {
+        assert_int_equal(in(f, off), 0xff);
+        out(f, off, 0xfe);
+    }
+    i8042_bus_ops.write(f->k, 4, reset, 2);
+    i8042_bus_ops.write(f->k, 1, reset, 4);
+    i8042_bus_ops.read(f->k, 0, b, 4);
+    assert_memory_equal(b, "\xff\xff\xff\xff", 4);
+    assert_int_equal(f->stops, 0);
+}
+
+#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_i8042_reset_command_reboots),
+        T(test_i8042_reset_by_the_output_port),
+        T(test_i8042_self_test_answers),
+        T(test_i8042_configuration_reads_back),
+        T(test_i8042_nothing_gets_stuck),
+        T(test_i8042_other_ports_and_widths_are_an_empty_bus),
+    };
+
+    return cmocka_run_group_tests_name("i8042", tests, NULL, NULL);
+}
