@@ -148,6 +148,43 @@ static void cpu_id_fix_entry(struct kvm_cpuid_entry2 *e, uint32_t index,
     }
 }
 
+static void cpu_id_drop_leaf(struct kvm_cpuid2 *t, uint32_t function)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < t->nent; i++) {
+        if (t->entries[i].function != function)
+            t->entries[kept++] = t->entries[i];
+    }
+    t->nent = kept;
+}
+
+static uint32_t cpu_id_max_basic_leaf(const struct kvm_cpuid2 *t)
+{
+    for (uint32_t i = 0; i < t->nent; i++) {
+        if (t->entries[i].function == 0)
+            return t->entries[i].eax;
+    }
+    return 0;
+}
+
+/*
+ * KVM may report leaf 0xb with one subleaf of zeroes, or with the host's
+ * levels: put our three there (SMT, core, end), filled by cpu_id_fix_entry().
+ */
+static void cpu_id_make_topology_leaf(struct kvm_cpuid2 *t)
+{
+    if (cpu_id_max_basic_leaf(t) < 0xb)
+        return;
+    cpu_id_drop_leaf(t, 0xb);
+    for (uint32_t i = 0; i < 3 && t->nent < CPUID_MAX_ENTRIES; i++)
+        t->entries[t->nent++] = (struct kvm_cpuid_entry2){
+            .function = 0xb,
+            .index = i,
+            .flags = KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+        };
+}
+
 int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
                struct errmsg *err)
 {
@@ -170,6 +207,7 @@ int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
         if (e->function == 1 && kvm->caps.tsc_deadline)
             e->ecx |= 1u << 24;
     }
+    cpu_id_make_topology_leaf(id->table);
     *out_id = id;
     return 0;
 err:
