@@ -11,6 +11,7 @@
 
 #include "guest/agent/codec.h"
 #include "guest/agent/loop.h"
+#include "guest/agent/pool.h"
 
 /* Bytes moved at a time; a pipe of Linux holds as many. */
 #define AGENT_CHUNK (64u << 10)
@@ -27,6 +28,7 @@ struct agent_mark {
 
 struct agent {
     struct loop loop;
+    struct pool pool;
     bool is_init;     /* PID 1 of a machine: may mount, power off, set clocks */
     bool may_net;     /* may change network interfaces */
     bool closed_some; /* descriptors became free in this batch */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -41,9 +40,9 @@ void cmd_free_dead(struct agent *agent)
         struct cmd *cmd = agent->dead_cmds;
 
         agent->dead_cmds = cmd->next;
-        free(cmd->in.queue);
-        free(cmd->spawn);
-        free(cmd);
+        pool_put(&agent->pool, cmd->in.queue);
+        spawn_free(&agent->pool, cmd->spawn);
+        pool_put(&agent->pool, cmd);
     }
 }
 
@@ -56,7 +55,7 @@ static void cmd_out_close(struct cmd_out *out)
 static void cmd_in_close(struct cmd_in *in)
 {
     loop_close(&in->cmd->agent->loop, &in->source);
-    free(in->queue);
+    pool_put(&in->cmd->agent->pool, in->queue);
     in->queue = NULL;
     in->at = in->length = in->capacity = 0;
 }
@@ -138,7 +137,7 @@ static bool cmd_check_status(struct cmd *cmd)
         codec_put_u32(&w, MOTE_ATTR_PID, (uint32_t)cmd->tree.pid);
         conn_send(cmd->conn, MOTE_T_STARTED, w.data, w.length);
     }
-    free(cmd->spawn);
+    spawn_free(&cmd->agent->pool, cmd->spawn);
     cmd->spawn = NULL;
     cmd_maybe_dead(cmd);
     return true;
@@ -304,7 +303,7 @@ static void cmd_in_ready(struct loop_source *source, uint32_t events)
     } else {
         in->at += (size_t)done;
         if (in->at == in->length) {
-            free(in->queue);
+            pool_put(&in->cmd->agent->pool, in->queue);
             in->queue = NULL;
             in->at = in->length = in->capacity = 0;
             (void)loop_watch(&in->cmd->agent->loop, source, 0);
@@ -328,7 +327,8 @@ static bool cmd_in_queue(struct cmd_in *in, const uint8_t *data, size_t length)
 
         while (capacity < in->length + length)
             capacity *= 2;
-        queue = realloc(in->queue, capacity);
+        queue =
+            pool_grow(&in->cmd->agent->pool, in->queue, in->length, capacity);
         if (!queue)
             return false;
         in->queue = queue;

@@ -2,7 +2,6 @@
 #include "guest/agent/conn.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,12 +47,13 @@ static void conn_queue(struct conn *conn, const void *bytes, size_t length)
     }
     need = conn->out_length + length;
     if (need > conn->out_capacity) {
-        size_t capacity = conn->out_capacity ? conn->out_capacity : 512;
+        size_t capacity = conn->out_capacity ? conn->out_capacity : 1024;
         uint8_t *out;
 
         while (capacity < need)
             capacity *= 2;
-        out = realloc(conn->out, capacity);
+        out = pool_grow(&conn->agent->pool, conn->out, conn->out_length,
+                        capacity);
         if (!out) {
             conn_vanish(conn);
             return;
@@ -101,7 +101,7 @@ static void conn_flush(struct conn *conn)
     if (!conn->blocked) {
         conn->out_at = conn->out_length = 0;
         if (conn->out_capacity > CONN_KEEP) {
-            free(conn->out);
+            pool_put(&conn->agent->pool, conn->out);
             conn->out = NULL;
             conn->out_capacity = 0;
         }
@@ -206,7 +206,7 @@ static void conn_message_end(struct conn *conn)
     if (conn->message) {
         /* Environments carry secrets: leave none behind in our memory. */
         explicit_bzero(conn->message, conn->message_length);
-        free(conn->message);
+        pool_put(&conn->agent->pool, conn->message);
         conn->message = NULL;
     }
     conn->message_length = conn->message_capacity = 0;
@@ -242,7 +242,8 @@ static void conn_frame(struct conn *conn)
         return;
     }
     if (need > conn->message_capacity) {
-        uint8_t *message = realloc(conn->message, need);
+        uint8_t *message = pool_grow(&conn->agent->pool, conn->message,
+                                     conn->message_length, need);
 
         if (!message) {
             conn_violation(conn, "out of memory for a message");
@@ -357,13 +358,14 @@ void conn_update(struct conn *conn)
 
 struct conn *conn_new(struct agent *agent, const struct conn_ops *ops, int fd)
 {
-    struct conn *conn = calloc(1, sizeof(*conn));
+    struct conn *conn = pool_get(&agent->pool, sizeof(*conn));
     uint8_t hello[CODEC_HEADER];
 
     if (!conn) {
         close(fd);
         return NULL;
     }
+    memset(conn, 0, sizeof(*conn));
     conn->agent = agent;
     conn->ops = ops;
     conn->source.fd = fd;
@@ -407,8 +409,8 @@ void conn_flush_all(struct agent *agent)
         struct conn *conn = agent->dead;
 
         agent->dead = conn->next;
-        free(conn->message);
-        free(conn->out);
-        free(conn);
+        pool_put(&agent->pool, conn->message);
+        pool_put(&agent->pool, conn->out);
+        pool_put(&agent->pool, conn);
     }
 }

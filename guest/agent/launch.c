@@ -2,7 +2,6 @@
 /* START: from the request to a running struct cmd. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -23,9 +22,11 @@ static void launch_close(int *fd)
     *fd = -1;
 }
 
-static void launch_close_all(struct launch *l)
+static void launch_close_all(const struct agent *agent, struct launch *l)
 {
-    /* With a terminal, or /dev/null, several are one descriptor. */
+    if (l->child[0] == agent->null_fd)
+        l->child[0] = -1;
+    /* With a terminal several are one descriptor. */
     for (int i = 2; i >= 0; i--) {
         for (int j = 0; j < i; j++) {
             if (l->child[j] == l->child[i])
@@ -55,20 +56,13 @@ static int launch_pipe(int ours, int *out_ours, int *out_theirs)
     return 0;
 }
 
-static int launch_null(struct agent *agent, int *out_fd)
-{
-    *out_fd = fcntl(agent->null_fd, F_DUPFD_CLOEXEC, 3);
-    return *out_fd < 0 ? -errno : 0;
-}
-
 static int launch_pipes(struct cmd *cmd, bool want_stdin, struct launch *l)
 {
-    int err;
+    int err = 0;
 
+    l->child[0] = cmd->agent->null_fd;
     if (want_stdin)
         err = launch_pipe(1, &cmd->in.source.fd, &l->child[0]);
-    else
-        err = launch_null(cmd->agent, &l->child[0]);
     for (int i = 0; i < 2 && err == 0; i++)
         err = launch_pipe(0, &cmd->out[i].source.fd, &l->child[i + 1]);
     return err;
@@ -115,10 +109,11 @@ static int launch_terminal(struct cmd *cmd, const struct start *start,
 
 static struct cmd *launch_new(struct agent *agent, const struct start *start)
 {
-    struct cmd *cmd = calloc(1, sizeof(*cmd));
+    struct cmd *cmd = pool_get(&agent->pool, sizeof(*cmd));
 
     if (!cmd)
         return NULL;
+    memset(cmd, 0, sizeof(*cmd));
     cmd->agent = agent;
     cmd->terminal = start->want_pty;
     cmd->detached = start->detached;
@@ -145,8 +140,8 @@ static void launch_free(struct cmd *cmd)
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         launch_close(&fds[i]);
     tree_release(cmd->agent, &cmd->tree);
-    free(cmd->spawn);
-    free(cmd);
+    spawn_free(&cmd->agent->pool, cmd->spawn);
+    pool_put(&cmd->agent->pool, cmd);
 }
 
 /* All descriptors, then the child. -errno on failure; `cmd` keeps what it
@@ -217,11 +212,11 @@ void cmd_start(struct conn *conn, const uint8_t *data, size_t length)
                    user.group_count > 0;
     cmd = launch_new(agent, &start);
     if (cmd) {
-        cmd->spawn = spawn_new(&start, &user, set_user);
+        cmd->spawn = spawn_new(&agent->pool, &start, &user, set_user);
         if (cmd->spawn)
             err = launch_run(cmd, &start, &l);
     }
-    launch_close_all(&l);
+    launch_close_all(agent, &l);
     if (err < 0) {
         (void)refuse(&why, MOTE_ERR_RESOURCE, -err, "cannot start a process",
                      NULL, NULL);

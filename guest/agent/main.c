@@ -174,6 +174,8 @@ int main(int argc, char **argv)
     boot_mark(&agent, MOTE_MARK_READY);
     if (agent.is_init || options.ready)
         server_ready(&agent, options.ready);
+    if (!agent.is_init && chdir("/") < 0) /* as commands expect it */
+        main_fail(&agent, "/", -errno);
     server_run(&agent);
     return 0;
 }

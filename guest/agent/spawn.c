@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -137,9 +136,11 @@ static void spawn_child(void *arg)
         (void)CALL(SYS_umask, s->umask, 0, 0, 0);
     if (s->set_user)
         spawn_child_user(s);
-    err = CALL(SYS_chdir, s->cwd, 0, 0, 0);
-    if (err < 0)
-        spawn_fail(s, SPAWN_CWD, err);
+    if (s->cwd) {
+        err = CALL(SYS_chdir, s->cwd, 0, 0, 0);
+        if (err < 0)
+            spawn_fail(s, SPAWN_CWD, err);
+    }
     (void)CALL(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL,
                sizeof(no_signals));
     spawn_child_exec(s);
@@ -203,7 +204,7 @@ static char **spawn_vector(struct spawn_arena *arena, const struct start *start,
         if (a.type == type)
             *arena->pointers++ = spawn_copy(arena, a.value, a.length);
     }
-    arena->pointers += spare + 1; /* calloc made them NULL */
+    arena->pointers += spare + 1; /* which are NULL */
     return first;
 }
 
@@ -264,19 +265,30 @@ static void spawn_search(struct spawn_arena *arena, struct spawn *s)
     s->candidate = arena->text;
 }
 
-struct spawn *spawn_new(const struct start *start, const struct user *user,
-                        bool set_user)
+void spawn_free(struct pool *pool, struct spawn *spawn)
+{
+    if (spawn)
+        explicit_bzero(spawn + 1, spawn->tail_bytes);
+    pool_put(pool, spawn);
+}
+
+struct spawn *spawn_new(struct pool *pool, const struct start *start,
+                        const struct user *user, bool set_user)
 {
     size_t pointers = start->arg_count + start->env_count + SPAWN_DEFAULTS + 2;
     /* All strings, the defaults, program and directory, and once more for
      * the candidate: a PATH and a program are among them. */
     size_t text = 2 * (start->text_bytes + start->program.length +
                        start->cwd.length + 1024);
-    struct spawn *s = calloc(1, sizeof(*s) + pointers * sizeof(char *) + text);
+    size_t tail = pointers * sizeof(char *) + text;
+    struct spawn *s = pool_get(pool, sizeof(*s) + tail);
     struct spawn_arena arena;
 
     if (!s)
         return NULL;
+    /* Not the stack between them: it is large, and needs no zeros. */
+    memset(s, 0, offsetof(struct spawn, stack));
+    memset(s + 1, 0, pointers * sizeof(char *));
     arena.pointers = (char **)(s + 1);
     arena.text = (char *)(arena.pointers + pointers);
     s->argv = spawn_vector(&arena, start, MOTE_ATTR_ARG, 0);
@@ -287,7 +299,6 @@ struct spawn *spawn_new(const struct start *start, const struct user *user,
     if (start->program.value)
         s->program =
             spawn_copy(&arena, start->program.value, start->program.length);
-    s->cwd = "/";
     if (start->cwd.value)
         s->cwd = spawn_copy(&arena, start->cwd.value, start->cwd.length);
     spawn_search(&arena, s);
@@ -296,6 +307,7 @@ struct spawn *spawn_new(const struct start *start, const struct user *user,
     s->umask = start->umask;
     s->limit_count = start->limit_count;
     memcpy(s->limits, start->limits, sizeof(s->limits));
+    s->tail_bytes = (size_t)(arena.text - (char *)(s + 1));
     return s;
 }
 

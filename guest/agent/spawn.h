@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "guest/agent/pool.h"
 #include "guest/agent/start.h"
 #include "guest/agent/user.h"
 
@@ -49,15 +50,19 @@ struct spawn {
     gid_t groups[USER_GROUPS_MAX];
     struct mote_rlimit limits[START_LIMITS_MAX];
     char **argv, **envp;
-    const char *program, *cwd;
+    const char *program;
+    const char *cwd;    /* NULL: stay in "/" */
     const char *search; /* PATH to look in, or NULL: program is a path */
     char *candidate;    /* room for a directory of it and the program */
+    size_t tail_bytes;  /* used behind this struct: vectors, strings */
     _Alignas(16) uint8_t stack[SPAWN_STACK];
 };
 
-/* Everything in one block for free(). NULL: out of memory. */
-struct spawn *spawn_new(const struct start *start, const struct user *user,
-                        bool set_user);
+/* Everything in one block. NULL: out of memory. */
+struct spawn *spawn_new(struct pool *pool, const struct start *start,
+                        const struct user *user, bool set_user);
+/* Wipes the strings, which may be secrets. NULL is fine. */
+void spawn_free(struct pool *pool, struct spawn *spawn);
 
 /* Clones the child, into the cgroup of that directory unless it is -1.
  * The process id or a negative errno. */
