@@ -58,20 +58,20 @@ void *pool_grow(struct pool *pool, void *block, size_t used, size_t bytes)
     return grown;
 }
 
-void pool_put(struct pool *pool, void *memory)
+void pool_put(struct pool *pool, void *block)
 {
-    struct pool_block *block = memory;
+    struct pool_block *head;
     size_t kind;
 
     if (!block)
         return;
-    block--;
-    kind = block->kind;
+    head = (struct pool_block *)block - 1;
+    kind = head->kind;
     if (kind == POOL_CLASSES || pool->kept[kind] == pool_keep[kind]) {
-        free(block);
+        free(head);
         return;
     }
-    block->next = pool->free[kind];
-    pool->free[kind] = block;
+    head->next = pool->free[kind];
+    pool->free[kind] = head;
     pool->kept[kind]++;
 }

@@ -20,7 +20,15 @@
 #define CALL(number, a, b, c, d)                                               \
     sys_call4((number), (long)(a), (long)(b), (long)(c), (long)(d))
 
-static _Noreturn void spawn_fail(const struct spawn *s, int stage, long error)
+/*
+ * AddressSanitizer would mark the child's stack frames as off limits, and as
+ * these functions never return the marks would stay when the agent uses that
+ * memory again.
+ */
+#define IN_CHILD __attribute__((no_sanitize_address))
+
+IN_CHILD static _Noreturn void spawn_fail(const struct spawn *s, int stage,
+                                          long error)
 {
     struct spawn_failure failure = {.stage = stage, .error = (int32_t)-error};
 
@@ -30,7 +38,7 @@ static _Noreturn void spawn_fail(const struct spawn *s, int stage, long error)
 }
 
 /* Session, descriptors and terminal. */
-static void spawn_child_files(const struct spawn *s)
+IN_CHILD static void spawn_child_files(const struct spawn *s)
 {
     long err;
 
@@ -47,7 +55,7 @@ static void spawn_child_files(const struct spawn *s)
     }
 }
 
-static void spawn_child_limits(const struct spawn *s)
+IN_CHILD static void spawn_child_limits(const struct spawn *s)
 {
     for (size_t i = 0; i < s->limit_count; i++) {
         /* struct rlimit64 of the kernel: soft, then hard */
@@ -59,7 +67,7 @@ static void spawn_child_limits(const struct spawn *s)
     }
 }
 
-static void spawn_child_user(const struct spawn *s)
+IN_CHILD static void spawn_child_user(const struct spawn *s)
 {
     long err = CALL(SYS_setgroups, s->group_count, s->groups, 0, 0);
 
@@ -72,7 +80,7 @@ static void spawn_child_user(const struct spawn *s)
 }
 
 /* Builds the next candidate of the search path; false after the last. */
-static bool spawn_child_next(const struct spawn *s, const char **at)
+IN_CHILD static bool spawn_child_next(const struct spawn *s, const char **at)
 {
     char *to = s->candidate;
     const char *from = *at;
@@ -90,12 +98,12 @@ static bool spawn_child_next(const struct spawn *s, const char **at)
     return true;
 }
 
-static bool spawn_child_exists(const char *path)
+IN_CHILD static bool spawn_child_exists(const char *path)
 {
     return CALL(SYS_faccessat, AT_FDCWD, path, F_OK, 0) == 0;
 }
 
-static _Noreturn void spawn_child_exec(const struct spawn *s)
+IN_CHILD static _Noreturn void spawn_child_exec(const struct spawn *s)
 {
     const char *at = s->search;
     long err = -ENOENT, last;
@@ -124,7 +132,7 @@ static _Noreturn void spawn_child_exec(const struct spawn *s)
     spawn_fail(s, SPAWN_EXEC, err);
 }
 
-static void spawn_child(void *arg)
+IN_CHILD static void spawn_child(void *arg)
 {
     const struct spawn *s = arg;
     uint64_t no_signals = 0;
