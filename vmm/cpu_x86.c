@@ -334,20 +334,21 @@ static int cpu_set_fpu(int vcpu_fd)
 }
 
 /* Refused MSRs are no error: not every KVM has both of these. */
-static void cpu_set_msrs(int vcpu_fd)
+static int cpu_set_msrs(int vcpu_fd)
 {
-    struct {
-        struct kvm_msrs head;
-        struct kvm_msr_entry e[2];
-    } m;
+    static const struct kvm_msr_entry wanted[] = {
+        {.index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE_WRITEBACK},
+        {.index = MSR_MISC_ENABLE, .data = MISC_ENABLE_FASTSTR},
+    };
+    struct kvm_msrs *m = calloc(1, sizeof(*m) + sizeof(wanted));
 
-    memset(&m, 0, sizeof(m));
-    m.head.nmsrs = 2;
-    m.e[0].index = MSR_MTRR_DEF_TYPE;
-    m.e[0].data = MTRR_ENABLE_WRITEBACK;
-    m.e[1].index = MSR_MISC_ENABLE;
-    m.e[1].data = MISC_ENABLE_FASTSTR;
-    (void)ioctl(vcpu_fd, KVM_SET_MSRS, &m);
+    if (!m)
+        return -ENOMEM;
+    m->nmsrs = ARRAY_SIZE(wanted);
+    memcpy(m->entries, wanted, sizeof(wanted));
+    (void)ioctl(vcpu_fd, KVM_SET_MSRS, m);
+    free(m);
+    return 0;
 }
 
 static void cpu_set_lvt(struct kvm_lapic_state *l, size_t reg, uint32_t mode)
@@ -375,9 +376,10 @@ int cpu_set_boot_state(int vcpu_fd, struct errmsg *err)
 
     if (rc == 0)
         rc = cpu_set_lapic(vcpu_fd);
+    if (rc == 0)
+        rc = cpu_set_msrs(vcpu_fd);
     if (rc)
         return err_set(err, rc, "vCPU: KVM refused FPU or APIC state: %s",
                        err_reason(rc));
-    cpu_set_msrs(vcpu_fd);
     return 0;
 }
