@@ -17,7 +17,7 @@
 
 #define VSG_CID      3u
 #define VSG_RX_BYTES 3776u /* about what today's Linux offers per buffer */
-#define VSG_MAX_RX   256u
+#define VSG_MAX_RX   128u
 #define VSG_SOCK_BUF (256u * 1024u)
 
 enum { VSG_RX, VSG_TX, VSG_EVENT };

@@ -161,6 +161,7 @@ static void test_vsock_connect_to_nobody_closes_without_ok(void **state)
         struct vsg_sock *s;
         CLEANUP_FD int fd = dial_52(g, &s); /* it listens now */
 
+        assert_true(fd >= 0);
         assert_int_equal(vsg_stats(g).conns, 1);
     }
     finish(g);
