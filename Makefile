@@ -137,14 +137,17 @@ payloads: $(PAYLOADS)
 .SECONDARY: $(PAYLOAD_LIB) $(patsubst %,$(B)/payload/%.o,$(PAYLOAD_SRC))
 $(B)/payload/%.c.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
 $(B)/payload/%.S.o: %.S
 	@mkdir -p $(@D)
-	$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(PAYLOAD_CFLAGS) -c $< -o $@
 $(B)/guest/payloads/%.elf: $(B)/payload/guest/payloads/%.c.o $(PAYLOAD_LIB) \
                            guest/payloads/payload.ld
 	@mkdir -p $(@D)
-	$(CC) $(PAYLOAD_LDFLAGS) -o $@ $(filter %.o,$^)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(PAYLOAD_LDFLAGS) -o $@ $(filter %.o,$^)
 
 # --- the guest's files -----------------------------------------------------
 GUEST_FILES = build/guest/agent.cpio build/guest/rootfs.img

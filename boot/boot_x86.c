@@ -9,7 +9,7 @@
 #include "boot/setup_data.h"
 #include "boot/zero_page.h"
 
-#include <stdarg.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,19 +35,11 @@ struct boot_files {
     struct initrd initrd; /* fd -1: none */
 };
 
-static void boot_note(struct boot_result *out, const char *fmt, ...)
-    PRINTF_LIKE(2, 3);
-
-static void boot_note(struct boot_result *out, const char *fmt, ...)
+/* Where the next note goes. */
+static char *boot_note(struct boot_result *out)
 {
-    va_list ap;
-
-    if (out->num_notes == BOOT_MAX_NOTES)
-        return;
-    va_start(ap, fmt);
-    (void)vsnprintf(out->notes[out->num_notes], sizeof(out->notes[0]), fmt, ap);
-    va_end(ap);
-    out->num_notes++;
+    assert(out->num_notes < BOOT_MAX_NOTES);
+    return out->notes[out->num_notes++];
 }
 
 /* Our own structures go to fixed places in low RAM, which always exists. */
@@ -154,7 +146,8 @@ static void boot_choose_desc(const struct guest_mem *gm,
         return;
     }
     out->desc = BOOT_DESC_MPTABLE;
-    boot_note(out, "this kernel has no device tree support: it gets an MP "
+    (void)snprintf(boot_note(out), sizeof(out->notes[0]),
+                   "this kernel has no device tree support: it gets an MP "
                    "table and virtio_mmio.device= words");
 }
 
@@ -240,11 +233,11 @@ static int boot_load_files(struct guest_mem *gm, const struct boot_config *cfg,
     out->kernel_start = elf.start;
     out->kernel_end = elf.end;
     if (img->bytes.format)
-        boot_note(out,
-                  "bzImage: its %s payload took %llu ms to unpack; the "
-                  "vmlinux of the same build starts at once",
-                  img->bytes.format,
-                  (unsigned long long)(img->unpack_ns / 1000000));
+        (void)snprintf(boot_note(out), sizeof(out->notes[0]),
+                       "bzImage: its %s payload took %llu ms to unpack; the "
+                       "vmlinux of the same build starts at once",
+                       img->bytes.format,
+                       (unsigned long long)(img->unpack_ns / 1000000));
     boot_choose_desc(gm, cfg, &elf, out);
     rc = cmdline_build(cfg->extra_words,
                        out->desc == BOOT_DESC_DT ? NULL : &cfg->machine,

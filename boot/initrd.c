@@ -24,6 +24,7 @@ int initrd_place(struct initrd *rd, gpa_t kernel_end, gpa_t low_end,
 {
     gpa_t from = align_up(kernel_end, INITRD_PAGE);
     uint64_t room = from < low_end ? low_end - from : 0;
+    uint64_t kib = rd->size_bytes / KIB + (rd->size_bytes % KIB != 0);
 
     /* A size near 2^64 would wrap when rounded up: compare it first. */
     if (rd->size_bytes > room || align_up(rd->size_bytes, INITRD_PAGE) > room) {
@@ -31,9 +32,7 @@ int initrd_place(struct initrd *rd, gpa_t kernel_end, gpa_t low_end,
                        "initrd %.256s: its %llu KiB do not fit beside the "
                        "kernel, which leaves %llu KiB below the memory hole; "
                        "give the VM more memory or a smaller initrd",
-                       rd->path,
-                       (unsigned long long)(rd->size_bytes / KIB +
-                                            (rd->size_bytes % KIB ? 1 : 0)),
+                       rd->path, (unsigned long long)kib,
                        (unsigned long long)(room / KIB));
     }
     rd->base = low_end - align_up(rd->size_bytes, INITRD_PAGE);

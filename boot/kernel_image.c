@@ -104,7 +104,7 @@ int kernel_image_open(const char *path, struct kernel_image *out,
                       struct errmsg *err)
 {
     struct kernel_image img = {.fd = -1};
-    struct bzimage bz;
+    struct bzimage bz = {0};
     bool is_elf = false;
     int rc;
 
@@ -123,7 +123,7 @@ int kernel_image_check(const char *path, struct errmsg *err)
 {
     struct kernel_image img = {.fd = -1};
     struct elf_x86 elf;
-    struct bzimage bz;
+    struct bzimage bz = {0};
     bool is_elf = false;
     int rc;
 

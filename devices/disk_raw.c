@@ -153,23 +153,23 @@ static int raw_size(const char *path, int fd, uint64_t *out_bytes,
 {
     uint64_t bytes = 0;
     struct stat st;
-    int rc = 0;
+    int rc = fstat(fd, &st);
 
-    if (fstat(fd, &st) < 0)
-        rc = neg_errno();
-    else if (S_ISREG(st.st_mode))
+    if (rc == 0 && S_ISREG(st.st_mode))
         bytes = (uint64_t)st.st_size;
-    else if (!S_ISBLK(st.st_mode))
+    else if (rc == 0 && S_ISBLK(st.st_mode))
+        rc = ioctl(fd, BLKGETSIZE64, &bytes);
+    else if (rc == 0)
         return err_set(err, -EINVAL,
                        "disk %s: is neither a regular file nor a block "
                        "device; give one of these",
                        path);
-    else if (ioctl(fd, BLKGETSIZE64, &bytes) < 0)
+    if (rc < 0) {
         rc = neg_errno();
-    if (rc)
         return err_set(err, rc,
                        "disk %s: cannot find out its size: %s; check the file",
                        path, err_reason(rc));
+    }
     if (bytes == 0)
         return err_set(err, -EINVAL,
                        "disk %s: is empty; make it larger first, e.g. with "

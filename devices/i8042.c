@@ -21,8 +21,9 @@
 #define KBC_WRITE_OUTPUT 0xd1u
 #define KBC_RESET        0xfeu
 
-#define KBC_CONFIG_AT_START 0x74u /* both ports off, translation, system flag  \
-                                   */
+#define KBC_CONFIG_AT_START                                                    \
+    0x74u /* both ports off, translation, system flag                          \
+           */
 #define KBC_OUTPUT_NO_RESET 0x01u
 #define KBC_OUTPUT_AT_START 0x03u /* not in reset, gate A20 open */
 

@@ -187,11 +187,10 @@ static void vblk_handle_queue(struct vblk *b, uint16_t q)
         }
     } while (rc == 0 && budget > 0 && vq_enable_kicks(vq));
     virtio_signal(&b->dev, q);
+    if (rc == 0 && budget == 0)
+        rc = evloop_timer_arm(b->dev.env.loop, &b->again[q], 0, vblk_again, b);
     if (rc < 0)
         virtio_needs_reset(&b->dev);
-    else if (budget == 0 &&
-             evloop_timer_arm(b->dev.env.loop, &b->again[q], 0, vblk_again, b))
-        virtio_needs_reset(&b->dev); /* no memory: better than a silent stop */
 }
 
 static void vblk_again(struct ev_timer *t)

@@ -77,11 +77,10 @@ static void vcon_handle_tx(struct vcon *v)
         }
     } while (rc == 0 && budget > 0 && vq_enable_kicks(vq));
     virtio_signal(&v->dev, VCON_TX);
+    if (rc >= 0 && budget == 0)
+        rc = evloop_timer_arm(v->dev.env.loop, &v->again, 0, vcon_again, v);
     if (rc < 0)
         virtio_needs_reset(&v->dev);
-    else if (budget == 0 &&
-             evloop_timer_arm(v->dev.env.loop, &v->again, 0, vcon_again, v))
-        virtio_needs_reset(&v->dev); /* no memory: better than a silent stop */
 }
 
 static void vcon_again(struct ev_timer *t)

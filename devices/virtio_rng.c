@@ -61,12 +61,6 @@ static void vrng_again(struct ev_timer *t)
     vrng_handle_queue(t->arg);
 }
 
-static void vrng_go_on_at(struct vrng *r, uint64_t when_ns)
-{
-    if (evloop_timer_arm(r->dev.env.loop, &r->again, when_ns, vrng_again, r))
-        virtio_needs_reset(&r->dev); /* no memory: better than a silent stop */
-}
-
 static void vrng_handle_queue(struct vrng *r)
 {
     struct virtq *vq = &r->dev.vq[0];
@@ -92,12 +86,12 @@ static void vrng_handle_queue(struct vrng *r)
         }
     } while (rc == 0 && heads > 0 && bytes > 0 && vq_enable_kicks(vq));
     virtio_signal(&r->dev, 0);
+    if (rc >= 0 && (dry || heads == 0 || bytes == 0))
+        rc = evloop_timer_arm(r->dev.env.loop, &r->again,
+                              dry ? util_now_ns() + VRNG_RETRY_NS : 0,
+                              vrng_again, r);
     if (rc < 0)
         virtio_needs_reset(&r->dev);
-    else if (dry)
-        vrng_go_on_at(r, util_now_ns() + VRNG_RETRY_NS);
-    else if (heads == 0 || bytes == 0)
-        vrng_go_on_at(r, 0);
 }
 
 /* --- the device ---------------------------------------------------------- */

@@ -39,6 +39,7 @@ static void fake_grow(struct fake_buf *b, size_t len)
 static void fake_put(struct fake_buf *b, size_t off, const void *p, size_t len)
 {
     fake_grow(b, off + len);
+    assert(b->bytes);
     memcpy(b->bytes + off, p, len);
 }
 
@@ -261,8 +262,10 @@ bool fake_payload(enum fake_pack how, const struct fake_buf *elf,
     if (how == FAKE_XZ)
         fake_pack_xz(elf, &b);
 #endif
-    if (b.len == 0)
+    if (b.len == 0) {
+        fake_buf_free(&b);
         return false;
+    }
     fake_put(&b, b.len, size, sizeof(size));
     *out = b;
     return true;

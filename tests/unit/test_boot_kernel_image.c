@@ -42,9 +42,10 @@ static void expect_path_refused(const char *path, const char *reason)
 static void expect_refused(const struct fake_buf *b, const char *reason)
 {
     char path[64];
-    CLEANUP_FD int fd = fake_file(b, path);
+    int fd = fake_file(b, path);
 
     expect_path_refused(path, reason);
+    drop_fd(&fd);
 }
 
 /* A bare file of `len` zeroes with `magic` somewhere in it. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTS_HELP_COLUMN 25
+#define OPTS_HELP_COLUMN 29
 
 /* Where option `d` has its value in the command's struct. */
 static void *opts_slot(const struct opt_def *d, void *dst)

@@ -1,0 +1,197 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for mote-vmm that needs no KVM.
+
+It takes mote-vmm's command line and configuration, listens on the vsock
+socket, and instead of a guest it runs mote-agent in its test mode and joins
+the two by Firecracker's CONNECT convention. A word `fake=WHAT` among the boot
+arguments makes it misbehave; see main(). It notes what it was given in
+$MOTE_FAKE_NOTES.
+"""
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+POWER = 4
+HELLO = b"MOTE\x01\x00\x01\x00"
+OK_FRAME = b"\x00\x00\x00\x00\x86\x00\x00\x00"
+
+PROBE = {
+    "kvm": {"present": True, "api_version": 12, "module": "kvm_fake",
+            "error": None, "max_vcpus": 64,
+            "capabilities": {"irqfd": True, "ioeventfd": True}},
+    "ring0": {"emulated": False, "ns_per_instruction": 0.31},
+    "io_uring": {"available": False, "errno": "EPERM", "features": []},
+}
+
+
+def option(name, default=None):
+    argv = sys.argv
+    return argv[argv.index(name) + 1] if name in argv else default
+
+
+def die_with_parent():
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Monitor:
+    def __init__(self):
+        with open(option("--config-file")) as f:
+            self.config = json.load(f)
+        words = self.config["boot-source"]["boot_args"].split()
+        self.fakes = [w[5:] for w in words if w.startswith("fake=")]
+        self.vsock = self.config["vsock"]["uds_path"]
+        self.agent_path = self.vsock + ".agent"
+        self.agent = None
+
+    def end(self, reason, detail="", code=0):
+        """The guest has ended."""
+        with open(option("--exit-file"), "w") as f:
+            json.dump({"reason": reason, "detail": detail}, f)
+        self.stop_agent()
+        os._exit(code)
+
+    def stop_agent(self):
+        if self.agent:
+            self.agent.kill()
+            self.agent.wait()
+        if os.path.exists(self.agent_path):
+            os.unlink(self.agent_path)
+
+    def note(self):
+        path = os.environ.get("MOTE_FAKE_NOTES")
+        if not path:
+            return
+        fds = {}
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                fds[fd] = os.readlink("/proc/self/fd/" + fd)
+            except OSError:
+                pass  # the listing's own
+        with open(path, "w") as f:
+            json.dump({"argv": sys.argv, "env": dict(os.environ), "fds": fds,
+                       "config": self.config, "pid": os.getpid(),
+                       "sid": os.getsid(0), "cwd": os.getcwd()}, f)
+
+    def watch_lifeline(self):
+        fd = int(option("--lifeline-fd"))
+        select.select([fd], [], [])
+        self.stop_agent()
+        os._exit(0)
+
+    def start_agent(self):
+        libdir = os.environ["MOTE_LIBDIR"]
+        # A process namespace is as good as a machine: nothing outlives it.
+        argv = ["unshare", "-pf" if os.geteuid() == 0 else "-Urpf",
+                "--mount-proc", "--kill-child", libdir + "/mote-agent",
+                "--test-socket", self.agent_path]
+        if "no-ready" not in self.fakes:
+            argv += ["--test-ready", self.vsock + "_1025"]
+        self.agent = subprocess.Popen(argv, stdin=subprocess.DEVNULL,
+                                      preexec_fn=die_with_parent)
+        deadline = time.monotonic() + 10
+        while not os.path.exists(self.agent_path):
+            if time.monotonic() > deadline or self.agent.poll() is not None:
+                self.end("internal", "the agent does not start", 1)
+            time.sleep(0.005)
+
+    def pump(self, a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+        except OSError:
+            pass
+        for s, how in ((b, socket.SHUT_WR), (a, socket.SHUT_RD)):
+            try:
+                s.shutdown(how)
+            except OSError:
+                pass
+
+    def serve(self, client):
+        line = b""
+        while not line.endswith(b"\n"):
+            byte = client.recv(1)
+            if not byte:
+                return
+            line += byte
+        if line != b"CONNECT 1024\n" or "refuse" in self.fakes:
+            client.close()
+            return
+        agent = socket.socket(socket.AF_UNIX)
+        agent.connect(self.agent_path)
+        client.sendall(b"OK 1073741824\n")
+        if "garbage" in self.fakes:
+            client.sendall(HELLO + b"\xff" * 64)
+            return
+        if "future" in self.fakes:
+            client.sendall(b"MOTE\x07\x00\x09\x00")
+            return
+        head = client.recv(16, socket.MSG_WAITALL)
+        if len(head) == 16 and head[12] == POWER and "mute" not in self.fakes:
+            client.sendall(HELLO + OK_FRAME)
+            self.end("poweroff")
+        agent.sendall(head)
+        other = threading.Thread(target=self.pump, args=(agent, client),
+                                 daemon=True)
+        other.start()
+        self.pump(client, agent)
+        other.join()
+        client.close()
+        agent.close()
+
+    def after(self, seconds, call):
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
+
+    def misbehave_before_ready(self):
+        if "refused-config" in self.fakes:
+            sys.stderr.write("mote-vmm: kernel x: not a kernel; name another\n")
+            sys.exit(152)
+        if "panic" in self.fakes:
+            self.end("panic", "", 20)
+        if "triple-fault" in self.fakes:
+            self.end("triple_fault", "", 21)
+        if "killed" in self.fakes:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "bad-report" in self.fakes:
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(self.vsock + "_1025")
+            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            time.sleep(60)
+
+    def main(self):
+        self.note()
+        threading.Thread(target=self.watch_lifeline, daemon=True).start()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.vsock)
+        listener.listen(64)
+        if "console" in self.fakes:
+            os.write(1, b"hello from the console\r\n")
+        os.write(2, b"mote-vmm: a line of the log\n")
+        self.misbehave_before_ready()
+        self.start_agent()
+        if "panic-later" in self.fakes:
+            self.after(0.5, lambda: self.end("panic", "", 20))
+        if "poweroff-later" in self.fakes:
+            self.after(0.5, lambda: self.end("poweroff"))
+        if "killed-later" in self.fakes:
+            self.after(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=self.serve, args=(client,),
+                             daemon=True).start()
+
+
+if "--probe" in sys.argv:
+    print(json.dumps(PROBE))
+else:
+    Monitor().main()
