@@ -20,18 +20,10 @@
 
 static struct vsg *start(struct vsg_opts opts)
 {
-    struct vsg *g = calloc(1, sizeof(*g));
+    struct vsg *g = vsg_new(EVLOOP_EPOLL, opts);
 
     assert_non_null(g);
-    opts.backend = EVLOOP_EPOLL;
-    vsg_init(g, &opts);
     return g;
-}
-
-static void finish(struct vsg *g)
-{
-    vsg_fini(g);
-    free(g);
 }
 
 /* An open connection from guest port 52, raw; returns the host's fd. */
@@ -79,7 +71,7 @@ static void expect_fatal(void (*change)(struct vsock_pkt *p), uint16_t op,
     assert_int_equal(vsg_stats(g).bad_packets, 1);
     assert_int_equal(g->d.needs_resets, 0);
     assert_true(vsg_silent(g));
-    finish(g);
+    vsg_free(g);
 }
 
 static void longer_than_chain(struct vsock_pkt *p)
@@ -136,7 +128,7 @@ static void test_hostile_data_after_shutdown_ends_the_connection(void **state)
     vsg_send(g, &p, "x", 1);
     vsg_expect(g, VIRTIO_VSOCK_OP_RST, &p);
     assert_int_equal(vsg_stats(g).conns, 0);
-    finish(g);
+    vsg_free(g);
 }
 
 /* The host reads nothing; the guest sends on without credit. */
@@ -161,7 +153,7 @@ static void test_hostile_credit_overrun_ends_the_connection(void **state)
     while (vsg_recv(g, &p, NULL, 0) && p.op != VIRTIO_VSOCK_OP_RST)
         continue;
     assert_int_equal(p.op, VIRTIO_VSOCK_OP_RST);
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_unknown_connection_is_reset(void **state)
@@ -186,7 +178,7 @@ static void test_hostile_unknown_connection_is_reset(void **state)
     vsg_send(g, &p, NULL, 0);
     vsg_expect(g, VIRTIO_VSOCK_OP_RST, &p);
     assert_true(vsg_silent(g));
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_foreign_source_is_dropped(void **state)
@@ -207,7 +199,7 @@ static void test_hostile_foreign_source_is_dropped(void **state)
     assert_true(vsg_silent(g));
     assert_int_equal(vsg_stats(g).conns, 1);
     assert_int_equal(vsg_stats(g).bad_packets, 3);
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_other_destination_or_type_is_reset(void **state)
@@ -233,7 +225,7 @@ static void test_hostile_other_destination_or_type_is_reset(void **state)
     vsg_send(g, &p, NULL, 0);
     assert_true(vsg_silent(g));
     assert_int_equal(vsg_stats(g).conns, 1); /* the stream is not concerned */
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_short_tx_chains_are_completed(void **state)
@@ -254,7 +246,7 @@ static void test_hostile_short_tx_chains_are_completed(void **state)
     }
     assert_int_equal(vsg_stats(g).bad_packets, 2);
     assert_int_equal(g->d.needs_resets, 0);
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_rx_buffers_too_small_are_handed_back(void **state)
@@ -281,7 +273,7 @@ static void test_hostile_rx_buffers_too_small_are_handed_back(void **state)
     }
     assert_true(fdrv_used(&g->d, VSG_RX, &head, &len));
     assert_int_equal(len, 44);
-    finish(g);
+    vsg_free(g);
 }
 
 /* Room for headers only: control packets go, data never can; no spinning. */
@@ -302,7 +294,7 @@ static void test_hostile_rx_buffers_without_room_for_data(void **state)
         assert_int_equal(len, 0);
     }
     assert_int_equal(vsg_stats(g).conns, 1);
-    finish(g);
+    vsg_free(g);
 }
 
 /* The guest provokes answers and offers no buffers for them. */
@@ -352,7 +344,7 @@ static void test_hostile_answers_without_buffers_hold_the_tx_queue(void **state)
     assert_int_equal(resets, sent);
     assert_int_equal(vsg_stats(g).resets_waiting, 0);
     assert_int_equal(g->d.q[VSG_TX].num_free, VSG_MAX_RX);
-    finish(g);
+    vsg_free(g);
 }
 
 static void test_hostile_broken_queues_stop_the_device(void **state)
@@ -393,7 +385,7 @@ static void test_hostile_broken_queues_stop_the_device(void **state)
 
             assert_true(again >= 0);
         }
-        finish(g);
+        vsg_free(g);
     }
 }
 
@@ -414,7 +406,7 @@ static void test_hostile_response_nobody_asked_for(void **state)
     }
     vsg_turn(g, 1);
     assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
-    finish(g);
+    vsg_free(g);
 }
 
 /* A second REQUEST on the same ports: the guest's socket is a new one. */
@@ -438,7 +430,7 @@ static void test_hostile_request_on_live_ports_replaces_it(void **state)
         assert_true(fd >= 0);
         assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), i < 2 ? 0 : -1);
     }
-    finish(g);
+    vsg_free(g);
 }
 
 /* A reset that has not been sent yet belongs to the last user of the ports. */
@@ -466,7 +458,7 @@ static void test_hostile_old_reset_does_not_hit_a_new_connection(void **state)
     vsock_pkt_decode(&hdr, &p);
     assert_int_equal(p.op, VIRTIO_VSOCK_OP_RESPONSE);
     assert_int_equal(vsg_stats(g).resets_waiting, 0);
-    finish(g);
+    vsg_free(g);
 }
 
 int main(void)
