@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LM_GUEST_CID 3 /* the same in every machine: sockets tell them apart   \
-                        */
+#define LM_GUEST_CID                                                           \
+    3 /* the same in every machine: sockets tell them apart                    \
+       */
 #define LM_MAX_VCPUS   32
 #define LM_MAX_DISKS   26 /* vda to vdz */
 #define LM_LIFELINE_FD 3

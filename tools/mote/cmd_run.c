@@ -246,8 +246,7 @@ static void run_end_machine(struct mote_vm *vm, const struct run_plan *plan,
     if (!plan->writable || end == SESSION_LOST || end == SESSION_LATE)
         return;
     if (mote_vm_poweroff(vm, RUN_POWEROFF_MS, signal_fd, &err))
-        ui_error("%s; writes to its disks that it had not flushed are lost",
-                 err.text);
+        ui_error("%s; what it had not flushed to its disks is lost", err.text);
 }
 
 /* The connection broke: the reason is the machine's, if it has ended. */
@@ -256,7 +255,10 @@ static int run_lost(struct mote_vm *vm, const struct session_result *r,
 {
     struct mote_vm_end end;
 
-    if (mote_vm_wait_end(vm, RUN_END_WAIT_MS, &end))
+    int wait_ms = r->err.rc == -EPROTO ? 0 : RUN_END_WAIT_MS;
+
+    /* A guest that talks nonsense is not one whose machine is ending. */
+    if (mote_vm_wait_end(vm, wait_ms, &end))
         return session_exit_code(r, program);
     if (end.by_guest)
         ui_error("%s before the command ended; its console (--console) may "
