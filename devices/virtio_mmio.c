@@ -405,6 +405,16 @@ uint16_t virtio_mmio_num_queues(const struct virtio_mmio *m)
     return m->dev->num_queues;
 }
 
+/* What the guest asked for right before it ended is still carried out. */
+static void mmio_last_kicks(struct virtio_mmio *m)
+{
+    for (uint16_t q = 0; q < m->dev->num_queues; q++) {
+        /* A queue that breaks its rules here takes all kicks away. */
+        if (m->kick[q].slot_ != 0)
+            m->dev->ops->queue_kick(m->dev, q);
+    }
+}
+
 void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
                           void *arg)
 {
@@ -418,8 +428,11 @@ void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
     busy = m->busy;
     (void)pthread_mutex_unlock(&m->lock);
     /* A change that is under way, or only posted, ends in a reset as well. */
-    if (!busy)
-        mmio_reset_device(m);
+    if (busy)
+        return;
+    if (m->active)
+        mmio_last_kicks(m);
+    mmio_reset_device(m);
 }
 
 void virtio_mmio_cancel_waits(struct virtio_mmio *m)

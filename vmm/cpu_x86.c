@@ -148,6 +148,43 @@ static void cpu_id_fix_entry(struct kvm_cpuid_entry2 *e, uint32_t index,
     }
 }
 
+static void cpu_id_drop_leaf(struct kvm_cpuid2 *t, uint32_t function)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < t->nent; i++) {
+        if (t->entries[i].function != function)
+            t->entries[kept++] = t->entries[i];
+    }
+    t->nent = kept;
+}
+
+static uint32_t cpu_id_max_basic_leaf(const struct kvm_cpuid2 *t)
+{
+    for (uint32_t i = 0; i < t->nent; i++) {
+        if (t->entries[i].function == 0)
+            return t->entries[i].eax;
+    }
+    return 0;
+}
+
+/*
+ * KVM may report leaf 0xb with one subleaf of zeroes, or with the host's
+ * levels: put our three there (SMT, core, end), filled by cpu_id_fix_entry().
+ */
+static void cpu_id_make_topology_leaf(struct kvm_cpuid2 *t)
+{
+    if (cpu_id_max_basic_leaf(t) < 0xb)
+        return;
+    cpu_id_drop_leaf(t, 0xb);
+    for (uint32_t i = 0; i < 3 && t->nent < CPUID_MAX_ENTRIES; i++)
+        t->entries[t->nent++] = (struct kvm_cpuid_entry2){
+            .function = 0xb,
+            .index = i,
+            .flags = KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+        };
+}
+
 int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
                struct errmsg *err)
 {
@@ -170,6 +207,7 @@ int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
         if (e->function == 1 && kvm->caps.tsc_deadline)
             e->ecx |= 1u << 24;
     }
+    cpu_id_make_topology_leaf(id->table);
     *out_id = id;
     return 0;
 err:
@@ -296,20 +334,21 @@ static int cpu_set_fpu(int vcpu_fd)
 }
 
 /* Refused MSRs are no error: not every KVM has both of these. */
-static void cpu_set_msrs(int vcpu_fd)
+static int cpu_set_msrs(int vcpu_fd)
 {
-    struct {
-        struct kvm_msrs head;
-        struct kvm_msr_entry e[2];
-    } m;
+    static const struct kvm_msr_entry wanted[] = {
+        {.index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE_WRITEBACK},
+        {.index = MSR_MISC_ENABLE, .data = MISC_ENABLE_FASTSTR},
+    };
+    struct kvm_msrs *m = calloc(1, sizeof(*m) + sizeof(wanted));
 
-    memset(&m, 0, sizeof(m));
-    m.head.nmsrs = 2;
-    m.e[0].index = MSR_MTRR_DEF_TYPE;
-    m.e[0].data = MTRR_ENABLE_WRITEBACK;
-    m.e[1].index = MSR_MISC_ENABLE;
-    m.e[1].data = MISC_ENABLE_FASTSTR;
-    (void)ioctl(vcpu_fd, KVM_SET_MSRS, &m);
+    if (!m)
+        return -ENOMEM;
+    m->nmsrs = ARRAY_SIZE(wanted);
+    memcpy(m->entries, wanted, sizeof(wanted));
+    (void)ioctl(vcpu_fd, KVM_SET_MSRS, m);
+    free(m);
+    return 0;
 }
 
 static void cpu_set_lvt(struct kvm_lapic_state *l, size_t reg, uint32_t mode)
@@ -337,9 +376,10 @@ int cpu_set_boot_state(int vcpu_fd, struct errmsg *err)
 
     if (rc == 0)
         rc = cpu_set_lapic(vcpu_fd);
+    if (rc == 0)
+        rc = cpu_set_msrs(vcpu_fd);
     if (rc)
         return err_set(err, rc, "vCPU: KVM refused FPU or APIC state: %s",
                        err_reason(rc));
-    cpu_set_msrs(vcpu_fd);
     return 0;
 }

@@ -13,7 +13,7 @@
  *   0x00020000  kernel command line
  *   0x00030000  setup_data entries: random seed, device tree
  *   0x0009fc00  end of low RAM
- *   0x000e0000  vmgenid page (reserved, backed by RAM of ours)
+ *   0x000e0000  vmgenid page (in no memory map, backed by RAM of ours)
  *   0x00100000  kernel, then the initrd as high as fits below the hole
  *   0xd0000000  end of low memory at most; virtio-mmio windows from here
  *   0xfec00000  I/O APIC    0xfee00000  local APIC

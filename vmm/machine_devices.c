@@ -20,7 +20,8 @@ struct device_set {
     struct device_env env;
     size_t num;
     struct device_slot slots[LAYOUT_MAX_DEVICES];
-    size_t num_down; /* io thread, while shutting down */
+    struct virtio_dev *console; /* its slot's; NULL: none */
+    size_t num_down;            /* io thread, while shutting down */
     void (*done)(void *arg);
     void *done_arg;
 };
@@ -122,6 +123,8 @@ static int devices_add_others(struct device_set *set, const struct vm_config *c,
         rc = vcon_new(&set->env.vdev, &con, &dev);
         rc = rc ? err_set(err, rc, "virtio-console: %s", err_reason(rc))
                 : devices_attach(set, dev, err);
+        if (rc == 0)
+            set->console = dev;
     }
     return rc;
 }
@@ -176,8 +179,11 @@ static void devices_on_down(void *arg)
 {
     struct device_set *set = arg;
 
-    if (++set->num_down == set->num)
-        set->done(set->done_arg);
+    if (++set->num_down < set->num)
+        return;
+    if (set->console)
+        vcon_flush(set->console);
+    set->done(set->done_arg);
 }
 
 void devices_shutdown(struct device_set *set, void (*done)(void *arg),

@@ -110,12 +110,6 @@ static int main_run_machine(struct machine *m, const struct vmm_options *o,
     return code;
 }
 
-/* stdin is the serial port's input; a closed one is none. */
-static int main_console_in(void)
-{
-    return fcntl(STDIN_FILENO, F_GETFD) < 0 ? -1 : STDIN_FILENO;
-}
-
 static int main_start(const struct vm_config *c, const struct vmm_options *o,
                       struct log *log, uint64_t start_ns)
 {
@@ -123,7 +117,7 @@ static int main_start(const struct vm_config *c, const struct vmm_options *o,
     struct errmsg err = {""};
     struct machine_options mo = {
         .log = log,
-        .console_in_fd = main_console_in(),
+        .console_in_fd = STDIN_FILENO,
         .console_out_fd = STDOUT_FILENO,
         .start_ns = o->start_us ? o->start_us * 1000 : start_ns,
         .test_exit = o->test_exit,
@@ -148,11 +142,27 @@ static int main_start(const struct vm_config *c, const struct vmm_options *o,
         if (o->exit_file)
             (void)unlink(o->exit_file); /* we made it, it tells nothing */
         return main_fail(log, &err,
-                         rc == -EINVAL ? EXIT_CODE_CONFIG : EXIT_CODE_OTHER);
+                         rc == -EINVAL || rc == -E2BIG ? EXIT_CODE_CONFIG
+                                                       : EXIT_CODE_OTHER);
     }
     code = main_run_machine(m, o, log, exit_fd);
     machine_free(m);
     return code;
+}
+
+/*
+ * Whoever starts us with a closed standard descriptor must not find guest
+ * output in a file that got its number.
+ */
+static void main_fill_std_fds(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 int main(int argc, char **argv)
@@ -164,6 +174,7 @@ int main(int argc, char **argv)
     struct log log;
     int code;
 
+    main_fill_std_fds();
     log_init(&log, STDERR_FILENO, LOG_WARN, "mote-vmm");
     if (options_parse(argc, argv, &o, &err))
         return main_fail(&log, &err, EXIT_CODE_ARGUMENTS);

@@ -94,9 +94,10 @@ int vcpu_fd(const struct vcpu *v)
     return v->fd;
 }
 
-static void vcpu_stop_vm(struct vcpu *v, enum stop_reason reason,
-                         uint32_t detail)
+/* After this the vCPU does not run again: it cannot. */
+static void vcpu_fatal(struct vcpu *v, enum stop_reason reason, uint32_t detail)
 {
+    atomic_store_explicit(&v->stop, true, memory_order_release);
     v->env.stop.request_stop(v->env.stop.arg, reason, detail);
 }
 
@@ -167,7 +168,7 @@ static void vcpu_handle_internal_error(struct vcpu *v)
             v->index, v->run->internal.suberror,
             (unsigned long long)vcpu_rip(v), insn[0] ? ", instruction" : "",
             insn);
-    vcpu_stop_vm(v, STOP_KVM_ERROR, v->run->internal.suberror);
+    vcpu_fatal(v, STOP_KVM_ERROR, v->run->internal.suberror);
 }
 
 static void vcpu_handle_exit(struct vcpu *v)
@@ -186,7 +187,7 @@ static void vcpu_handle_exit(struct vcpu *v)
     case KVM_EXIT_SHUTDOWN:
         log_msg(v->env.log, LOG_WARN, "vCPU %u: triple fault at rip 0x%llx",
                 v->index, (unsigned long long)vcpu_rip(v));
-        vcpu_stop_vm(v, STOP_TRIPLE_FAULT, 0);
+        vcpu_fatal(v, STOP_TRIPLE_FAULT, 0);
         break;
     case KVM_EXIT_FAIL_ENTRY:
         log_msg(
@@ -195,7 +196,7 @@ static void vcpu_handle_exit(struct vcpu *v)
             "0x%llx",
             v->index,
             (unsigned long long)run->fail_entry.hardware_entry_failure_reason);
-        vcpu_stop_vm(v, STOP_KVM_ERROR, 0);
+        vcpu_fatal(v, STOP_KVM_ERROR, 0);
         break;
     case KVM_EXIT_INTERNAL_ERROR:
         vcpu_handle_internal_error(v);
@@ -204,7 +205,7 @@ static void vcpu_handle_exit(struct vcpu *v)
         log_msg(v->env.log, LOG_ERROR,
                 "vCPU %u: unexpected KVM exit reason %u at rip 0x%llx",
                 v->index, run->exit_reason, (unsigned long long)vcpu_rip(v));
-        vcpu_stop_vm(v, STOP_KVM_ERROR, run->exit_reason);
+        vcpu_fatal(v, STOP_KVM_ERROR, run->exit_reason);
         break;
     }
 }
@@ -212,7 +213,7 @@ static void vcpu_handle_exit(struct vcpu *v)
 /* A stop that was requested before the first entry must hold as well. */
 static bool vcpu_stopped(struct vcpu *v)
 {
-    /* pairs with: vcpu_kick() */
+    /* pairs with: vcpu_kick(), vcpu_fatal() */
     return atomic_load_explicit(&v->stop, memory_order_acquire);
 }
 
@@ -234,8 +235,7 @@ static void *vcpu_main(void *arg)
             continue;
         log_msg(v->env.log, LOG_ERROR, "vCPU %u: KVM_RUN failed: %s", v->index,
                 err_reason(neg_errno()));
-        vcpu_stop_vm(v, STOP_KVM_ERROR, 0);
-        break;
+        vcpu_fatal(v, STOP_KVM_ERROR, 0);
     }
     v->env.ended(v->env.arg, v->index);
     return NULL;
