@@ -124,10 +124,10 @@ PAYLOADS = $(patsubst guest/payloads/%.c,$(B)/guest/payloads/%.elf,$(PAYLOAD_SRC
 PAYLOAD_LIB_SRC := $(filter-out $(PAYLOAD_SRC),$(wildcard guest/payloads/*.c)) \
                    $(wildcard guest/payloads/*.S)
 PAYLOAD_LIB = $(addprefix $(B)/payload/,$(addsuffix .o,$(PAYLOAD_LIB_SRC)))
-PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin -nostdlib \
-                 -static -no-pie -fno-pic -fno-stack-protector -mno-red-zone \
-                 -mgeneral-regs-only -march=x86-64 -fcf-protection=none \
-                 -fno-asynchronous-unwind-tables -Iguest/payloads -MMD -MP
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin \
+                 -fno-pic -fno-stack-protector -mno-red-zone -march=x86-64 \
+                 -mgeneral-regs-only -fcf-protection=none \
+                 -fno-asynchronous-unwind-tables -I. -MMD -MP
 PAYLOAD_LDFLAGS = -nostdlib -static -no-pie -Wl,-T,guest/payloads/payload.ld \
                   -Wl,--build-id=none -Wl,-z,max-page-size=4096 \
                   -Wl,-z,noexecstack
