@@ -107,7 +107,8 @@ $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
 MULTIARCH := $(shell gcc -print-multiarch)
 AGENT_CFLAGS = $(STD) $(WARN) -Os -g -idirafter /usr/include \
                -idirafter /usr/include/$(MULTIARCH) -ffunction-sections -fdata-sections \
-               -fno-asynchronous-unwind-tables -I. -MMD -MP
+               -fno-asynchronous-unwind-tables -I. \
+               -DMOTE_VERSION='"$(VERSION)"' -MMD -MP
 $(B)/agent/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,MUSL-CC,$<)
@@ -168,7 +169,8 @@ UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
                 $(LIB_MOTE) $(LIB_BASE)
 # Modules of the agent that stand alone, so that the host can test them.
-AGENT_PURE = $(call objs,$(wildcard guest/agent/codec.c guest/agent/text.c))
+AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
+                    guest/agent/start.c guest/agent/words.c)
 TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
