@@ -11,7 +11,7 @@ failed=0
 for prog in "$dir"/fuzz_*; do
     case "$prog" in *.d | *.log) continue ;; esac
     name=$(basename "$prog")
-    seeds=$here/seeds/${name#fuzz_}
+    seeds=$here/seeds/$name
     corpus=$dir/corpus/$name
     mkdir -p "$corpus"
     echo "fuzzing $name for $seconds s"
