@@ -14,6 +14,8 @@
 
 /* Rounds of looking for what was forked while the last round killed. */
 #define TREE_ROUNDS 64
+/* Sessions that one command's tree may consist of; more are left alive. */
+#define TREE_SESSIONS 256
 
 struct tree_process {
     pid_t pid, parent, session;
@@ -23,6 +25,10 @@ struct tree_process {
 struct tree_scan {
     struct tree_process *list;
     size_t count, capacity;
+    size_t session_count, victim_count, victim_capacity;
+    pid_t own_session;
+    pid_t *victims; /* signalled in an earlier round */
+    pid_t sessions[TREE_SESSIONS];
 };
 
 /* ---- by /proc ----------------------------------------------------------- */
@@ -116,6 +122,22 @@ static bool tree_has_member(const struct tree_scan *scan, pid_t pid)
     return false;
 }
 
+static bool tree_has_session(const struct tree_scan *scan, pid_t session)
+{
+    for (size_t i = 0; i < scan->session_count; i++) {
+        if (scan->sessions[i] == session)
+            return true;
+    }
+    return false;
+}
+
+/* Remembered over the rounds: a killed parent no longer leads to its child. */
+static void tree_add_session(struct tree_scan *scan, pid_t session)
+{
+    if (scan->session_count < TREE_SESSIONS && !tree_has_session(scan, session))
+        scan->sessions[scan->session_count++] = session;
+}
+
 static void tree_mark(struct tree_scan *scan, const struct tree *tree)
 {
     bool more = true;
@@ -125,50 +147,71 @@ static void tree_mark(struct tree_scan *scan, const struct tree *tree)
         for (size_t i = 0; i < scan->count; i++) {
             struct tree_process *p = &scan->list[i];
 
-            if (p->member)
+            /* A command starts in a session of its own, so that ours never
+             * is among them. */
+            if (p->member || p->pid == getpid())
                 continue;
-            /* A reaped leader's number lives on as the session's. */
-            p->member = p->session == tree->pid ||
+            p->member = tree_has_session(scan, p->session) ||
                         (!tree->reaped && p->pid == tree->pid) ||
                         tree_has_member(scan, p->parent);
+            if (p->member && p->session != scan->own_session)
+                tree_add_session(scan, p->session);
             more |= p->member;
         }
     }
 }
 
-/* One round; returns how many living processes were signalled. */
-static size_t tree_round(struct tree_scan *scan, const struct tree *tree,
-                         int signo)
+/* True if it is new among the victims. */
+static bool tree_add_victim(struct tree_scan *scan, pid_t pid)
 {
-    size_t count = 0;
+    for (size_t i = 0; i < scan->victim_count; i++) {
+        if (scan->victims[i] == pid)
+            return false;
+    }
+    if (scan->victim_count == scan->victim_capacity) {
+        size_t capacity = scan->victim_capacity + 64;
+        pid_t *victims = realloc(scan->victims, capacity * sizeof(*victims));
+
+        if (!victims)
+            return false;
+        scan->victims = victims;
+        scan->victim_capacity = capacity;
+    }
+    scan->victims[scan->victim_count++] = pid;
+    return true;
+}
+
+/* One round; true if somebody new was signalled. All are found before the
+ * first is killed, as orphans cannot be traced. */
+static bool tree_round(struct tree_scan *scan, const struct tree *tree,
+                       int signo)
+{
+    bool more = false;
 
     tree_collect(scan);
     tree_mark(scan, tree);
     for (size_t i = 0; i < scan->count; i++) {
         const struct tree_process *p = &scan->list[i];
 
-        if (p->member && !p->zombie && p->pid != getpid() &&
-            kill(p->pid, signo) == 0)
-            count++;
+        if (p->member && !p->zombie && kill(p->pid, signo) == 0)
+            more |= tree_add_victim(scan, p->pid);
     }
-    return count;
+    return more;
 }
 
 static void tree_signal_proc(const struct tree *tree, int signo)
 {
-    struct tree_scan scan = {0};
-    size_t before = 0, count;
+    struct tree_scan scan = {.own_session = getsid(0)};
 
-    /* Also found by /proc below, but this must not fail for want of it. */
-    if (!tree->reaped)
-        kill(-tree->pid, signo);
+    tree_add_session(&scan, tree->pid);
     for (int i = 0; i < TREE_ROUNDS; i++) {
-        count = tree_round(&scan, tree, signo);
-        /* The dying are listed a while; it is over when none are added. */
-        if (signo != SIGKILL || count == 0 || (i > 0 && count <= before))
+        /* Only a killed process cannot fork behind our back. */
+        if (!tree_round(&scan, tree, signo) || signo != SIGKILL)
             break;
-        before = count;
     }
+    if (scan.count == 0 && !tree->reaped) /* no /proc, or no memory */
+        kill(-tree->pid, signo);
+    free(scan.victims);
     free(scan.list);
 }
 

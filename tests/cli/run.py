@@ -3,7 +3,7 @@
 """Tests of `mote` without KVM: fake_vmm.py in the place of the monitor, the
 real agent in its test mode in the place of the guest.
 
-Prints `ok NAME` or `not ok NAME` and a closing line. Names begin with the
+Prints `ok NAME`, `not ok NAME` or `skip NAME: why`, and a closing line. Names begin with the
 public bug report that they stand for, if there is one.
 """
 import argparse
@@ -42,7 +42,7 @@ def main():
             print(f"ok {name}", flush=True)
         except harness.Skip as reason:
             skipped += 1
-            print(f"ok {name} # skip {reason}", flush=True)
+            print(f"skip {name}: {reason}", flush=True)
         except Exception:
             failed += 1
             print(f"not ok {name}", flush=True)

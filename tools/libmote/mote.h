@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MOTE_H
-#define MOTE_H
+#ifndef LIBMOTE_MOTE_H
+#define LIBMOTE_MOTE_H
 
 /*
  * libmote: start a microVM on this host, run commands in it, end it.
@@ -44,8 +44,8 @@ const char *mote_version(void);
 /*
  * Finds a helper or a guest file by its name, for instance "mote-vmm" or
  * "guest/agent.cpio": in $MOTE_LIBDIR alone if that is set; else beside the
- * executable, in ../libexec/mote and in ../share/mote. `out` has
- * MOTE_PATH_CAP bytes. -ENOENT if it is nowhere.
+ * executable, in ../libexec/mote and in ../share/mote (the latter without the
+ * leading "guest/"). `out` has MOTE_PATH_CAP bytes. -ENOENT if it is nowhere.
  */
 int mote_find_file(const char *name, char *out, struct mote_err *err);
 

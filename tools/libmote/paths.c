@@ -7,9 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where helpers lie as seen from the folder of the executable. */
-static const char *const lm_beside[] = {"", "/../libexec/mote",
-                                        "/../share/mote"};
+/*
+ * Where helpers lie as seen from the folder of the executable. The data
+ * folder of an installation has the guest files at its top.
+ */
+static const struct {
+    const char *below;
+    bool flat;
+} lm_beside[] = {
+    {"", false}, {"/../libexec/mote", false}, {"/../share/mote", true}};
 
 static bool lm_path_try(const char *dir, const char *below, const char *name,
                         char *out)
@@ -17,6 +23,19 @@ static bool lm_path_try(const char *dir, const char *below, const char *name,
     int n = snprintf(out, MOTE_PATH_CAP, "%s%s/%s", dir, below, name);
 
     return n > 0 && n < MOTE_PATH_CAP && access(out, F_OK) == 0;
+}
+
+static bool lm_path_beside(const char *dir, const char *name, char *out)
+{
+    static const char guest[] = "guest/";
+    size_t skip = strncmp(name, guest, strlen(guest)) ? 0 : strlen(guest);
+
+    for (size_t i = 0; i < ARRAY_SIZE(lm_beside); i++) {
+        if (lm_path_try(dir, lm_beside[i].below,
+                        name + (lm_beside[i].flat ? skip : 0), out))
+            return true;
+    }
+    return false;
 }
 
 int mote_find_file(const char *name, char *out, struct mote_err *err)
@@ -38,10 +57,8 @@ int mote_find_file(const char *name, char *out, struct mote_err *err)
                       "/proc/self/exe: unreadable; mount /proc, or set "
                       "MOTE_LIBDIR to the folder of mote-vmm");
     dir = dirname(exe);
-    for (size_t i = 0; i < ARRAY_SIZE(lm_beside); i++) {
-        if (lm_path_try(dir, lm_beside[i], name, out))
-            return 0;
-    }
+    if (lm_path_beside(dir, name, out))
+        return 0;
     return lm_err(err, -ENOENT,
                   "%s: not beside %s/ nor in its ../libexec/mote or "
                   "../share/mote; build or install it, or set MOTE_LIBDIR",

@@ -246,8 +246,7 @@ static void run_end_machine(struct mote_vm *vm, const struct run_plan *plan,
     if (!plan->writable || end == SESSION_LOST || end == SESSION_LATE)
         return;
     if (mote_vm_poweroff(vm, RUN_POWEROFF_MS, signal_fd, &err))
-        ui_error("%s; writes to its disks that it had not flushed are lost",
-                 err.text);
+        ui_error("%s; what it had not flushed to its disks is lost", err.text);
 }
 
 /* The connection broke: the reason is the machine's, if it has ended. */
@@ -256,7 +255,10 @@ static int run_lost(struct mote_vm *vm, const struct session_result *r,
 {
     struct mote_vm_end end;
 
-    if (mote_vm_wait_end(vm, RUN_END_WAIT_MS, &end))
+    int wait_ms = r->err.rc == -EPROTO ? 0 : RUN_END_WAIT_MS;
+
+    /* A guest that talks nonsense is not one whose machine is ending. */
+    if (mote_vm_wait_end(vm, wait_ms, &end))
         return session_exit_code(r, program);
     if (end.by_guest)
         ui_error("%s before the command ended; its console (--console) may "
@@ -321,34 +323,40 @@ static int run_machine(const struct run_opts *o, const struct run_plan *plan,
     return code;
 }
 
+static int run_planned(const struct cli *cli, struct run_opts *o,
+                       struct run_plan *plan, int argc, char **argv, int first)
+{
+    struct mote_exec_params exec;
+    struct mote_err err = {0};
+    int rc = exec_opts_make(&o->exec, cli, argc, argv, first, &exec);
+    int code = EXIT_MOTE_FAILED;
+
+    if (rc)
+        (void)lm_err_nomem(&err);
+    else
+        rc = run_make_plan(o, plan, &err);
+    if (rc)
+        ui_fail(&err, false);
+    else
+        code = run_machine(o, plan, &exec);
+    exec_opts_free(&o->exec);
+    run_free_plan(plan);
+    return code;
+}
+
 static int run_main(const struct cli *cli, int argc, char **argv)
 {
     struct run_opts o = {
         .cpus = 1, .mem_bytes = 512 * MIB, .exec = EXEC_OPTS_DEFAULT};
-    CLEANUP_FREE struct run_plan *plan = calloc(1, sizeof(*plan));
-    struct mote_exec_params exec;
-    struct mote_err err = {0};
-    int first = 0;
+    struct run_plan plan = {0};
     int code = EXIT_MOTE_FAILED;
-    int rc;
+    int first = cmd_parse(&cmd_run, argc, argv, &o, &code);
 
-    if (!cmd_parse(&cmd_run, argc, argv, &o, &first, EXIT_MOTE_FAILED, &code))
+    if (first < 0)
         return code;
-    rc =
-        plan ? exec_opts_make(&o.exec, cli, argc, argv, first, &exec) : -ENOMEM;
-    if (rc)
-        (void)lm_err_nomem(&err);
-    if (!rc)
-        rc = run_make_plan(&o, plan, &err);
-    if (rc)
-        ui_fail(&err, false);
-    else
-        code = run_machine(&o, plan, &exec);
-    if (plan)
-        run_free_plan(plan);
-    exec_opts_free(&o.exec);
+    code = run_planned(cli, &o, &plan, argc, argv, first);
     opts_free(&run_table, &o);
-    return rc ? EXIT_MOTE_FAILED : code;
+    return code;
 }
 
 const struct command cmd_run = {"run", &run_table, run_main};
