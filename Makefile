@@ -107,7 +107,8 @@ $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
 MULTIARCH := $(shell gcc -print-multiarch)
 AGENT_CFLAGS = $(STD) $(WARN) -Os -g -idirafter /usr/include \
                -idirafter /usr/include/$(MULTIARCH) -ffunction-sections -fdata-sections \
-               -fno-asynchronous-unwind-tables -I. -MMD -MP
+               -fno-asynchronous-unwind-tables -I. \
+               -DMOTE_VERSION='"$(VERSION)"' -MMD -MP
 $(B)/agent/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,MUSL-CC,$<)
@@ -124,10 +125,10 @@ PAYLOADS = $(patsubst guest/payloads/%.c,$(B)/guest/payloads/%.elf,$(PAYLOAD_SRC
 PAYLOAD_LIB_SRC := $(filter-out $(PAYLOAD_SRC),$(wildcard guest/payloads/*.c)) \
                    $(wildcard guest/payloads/*.S)
 PAYLOAD_LIB = $(addprefix $(B)/payload/,$(addsuffix .o,$(PAYLOAD_LIB_SRC)))
-PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin -nostdlib \
-                 -static -no-pie -fno-pic -fno-stack-protector -mno-red-zone \
-                 -mgeneral-regs-only -march=x86-64 -fcf-protection=none \
-                 -fno-asynchronous-unwind-tables -Iguest/payloads -MMD -MP
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin \
+                 -fno-pic -fno-stack-protector -mno-red-zone -march=x86-64 \
+                 -mgeneral-regs-only -fcf-protection=none \
+                 -fno-asynchronous-unwind-tables -I. -MMD -MP
 PAYLOAD_LDFLAGS = -nostdlib -static -no-pie -Wl,-T,guest/payloads/payload.ld \
                   -Wl,--build-id=none -Wl,-z,max-page-size=4096 \
                   -Wl,-z,noexecstack
@@ -168,7 +169,8 @@ UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
                 $(LIB_MOTE) $(LIB_BASE)
 # Modules of the agent that stand alone, so that the host can test them.
-AGENT_PURE = $(call objs,$(wildcard guest/agent/codec.c guest/agent/text.c))
+AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
+                    guest/agent/start.c guest/agent/words.c)
 TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)

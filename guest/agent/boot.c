@@ -12,62 +12,22 @@
 #include "guest/agent/ops.h"
 #include "guest/agent/root.h"
 #include "guest/agent/server.h"
+#include "guest/agent/words.h"
 
 /* ---- command line ------------------------------------------------------- */
 
-static const char *boot_value(const char *word, const char *name)
-{
-    size_t length = strlen(name);
-
-    return strncmp(word, name, length) == 0 ? word + length : NULL;
-}
-
-static void boot_word(struct boot_words *words, const char *word)
-{
-    const char *value;
-
-    if ((value = boot_value(word, "root=")))
-        words->root = value;
-    else if ((value = boot_value(word, "rootfstype=")))
-        words->root_type = value;
-    else if ((value = boot_value(word, "mote.overlay=")))
-        words->overlay = value;
-    else if ((value = boot_value(word, "mote.hostname=")))
-        words->hostname = value;
-    else if (strcmp(word, "rw") == 0)
-        words->writable = true;
-    else if (strcmp(word, "ro") == 0)
-        words->writable = false;
-    else if (strcmp(word, "mote.marks") == 0)
-        words->marks = true;
-}
-
-void boot_parse(struct boot_words *words)
-{
-    char *rest = NULL;
-
-    for (char *word = strtok_r(words->line, " \n", &rest); word;
-         word = strtok_r(NULL, " \n", &rest)) {
-        if (strcmp(word, "--") == 0)
-            break; /* what follows is for init's argument list */
-        boot_word(words, word);
-    }
-}
-
-static void boot_read_words(struct boot_words *words)
+static void boot_read_words(struct words *words)
 {
     int fd = open("/proc/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t got = 0;
 
-    memset(words, 0, offsetof(struct boot_words, line) + 1);
-    words->root = words->root_type = words->overlay = words->hostname = NULL;
-    words->writable = words->marks = false;
+    memset(words, 0, offsetof(struct words, line)); /* not all of the line */
     if (fd >= 0) {
         got = read(fd, words->line, sizeof(words->line) - 1);
         close(fd);
     }
     words->line[got > 0 ? got : 0] = 0;
-    boot_parse(words);
+    words_parse(words);
 }
 
 /* ---- marks -------------------------------------------------------------- */
@@ -174,7 +134,7 @@ static void boot_sysctl(void)
 void boot_run(struct agent *agent)
 {
     const unsigned long safe = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-    struct boot_words words;
+    struct words words;
     const char *hostname = "mote";
     bool read_only = false;
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
-#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,21 +12,11 @@
 #include <unistd.h>
 
 #include "guest/agent/ops.h"
+#include "guest/agent/rtnl.h"
 
 #define NET_MAC_BYTES  6u
 #define NET_RESOLV     "/etc/resolv.conf"
 #define NET_RESOLV_RUN "/run/mote-resolv.conf"
-
-/* A request to the kernel, filled from the front. */
-struct net_message {
-    struct nlmsghdr head;
-    union {
-        struct ifinfomsg link;
-        struct ifaddrmsg address;
-        struct rtmsg route;
-        uint8_t room[480];
-    };
-};
 
 /* The attributes of a NET_CONFIG that occur once. */
 struct net_request {
@@ -40,105 +29,6 @@ struct net_request {
     const uint8_t *data; /* to walk the repeated ones */
     size_t length;
 };
-
-/* ---- rtnetlink ---------------------------------------------------------- */
-
-static void net_begin(struct net_message *m, uint16_t type, uint16_t flags,
-                      size_t body)
-{
-    memset(m, 0, sizeof(*m));
-    m->head.nlmsg_len = (uint32_t)NLMSG_LENGTH(body);
-    m->head.nlmsg_type = type;
-    m->head.nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags);
-}
-
-/* What we put in fits: see the sizes in abi.h. */
-static void net_add(struct net_message *m, uint16_t type, const void *value,
-                    size_t length)
-{
-    struct rtattr head = {
-        .rta_len = (uint16_t)RTA_LENGTH(length),
-        .rta_type = type,
-    };
-    uint8_t *to = (uint8_t *)m + NLMSG_ALIGN(m->head.nlmsg_len);
-
-    memcpy(to, &head, sizeof(head));
-    memcpy(to + RTA_LENGTH(0), value, length);
-    m->head.nlmsg_len =
-        (uint32_t)(NLMSG_ALIGN(m->head.nlmsg_len) + RTA_ALIGN(head.rta_len));
-}
-
-static int net_send(int fd, const struct net_message *m)
-{
-    return send(fd, m, m->head.nlmsg_len, 0) < 0 ? -errno : 0;
-}
-
-/* Sends and takes the kernel's verdict. Netlink answers before send returns,
- * so nothing is waited for. */
-static int net_talk(int fd, struct net_message *m)
-{
-    uint8_t answer[1024];
-    struct nlmsghdr head;
-    struct nlmsgerr verdict;
-    ssize_t got;
-    int err;
-
-    m->head.nlmsg_flags |= NLM_F_ACK;
-    err = net_send(fd, m);
-    if (err < 0)
-        return err;
-    got = recv(fd, answer, sizeof(answer), 0);
-    if (got < (ssize_t)(NLMSG_HDRLEN + sizeof(verdict)))
-        return got < 0 ? -errno : -EPROTO;
-    memcpy(&head, answer, sizeof(head));
-    memcpy(&verdict, answer + NLMSG_HDRLEN, sizeof(verdict));
-    return head.nlmsg_type == NLMSG_ERROR ? verdict.error : -EPROTO;
-}
-
-/* Walks a dump: calls see() for each message until the end. */
-static int net_dump(int fd, struct net_message *m,
-                    void (*see)(const struct nlmsghdr *head, void *arg),
-                    void *arg)
-{
-    _Alignas(struct nlmsghdr) uint8_t answer[8192];
-    int err;
-
-    m->head.nlmsg_flags |= NLM_F_DUMP;
-    err = net_send(fd, m);
-    if (err < 0)
-        return err;
-    for (;;) {
-        ssize_t got = recv(fd, answer, sizeof(answer), 0);
-        const struct nlmsghdr *head = (const void *)answer;
-
-        if (got <= 0)
-            return got < 0 ? -errno : -EPROTO;
-        for (; NLMSG_OK(head, (size_t)got); head = NLMSG_NEXT(head, got)) {
-            if (head->nlmsg_type == NLMSG_DONE)
-                return 0;
-            if (head->nlmsg_type == NLMSG_ERROR)
-                return -EIO;
-            see(head, arg);
-        }
-    }
-}
-
-/* The value of an attribute behind a body of `body` bytes, or NULL. */
-static const uint8_t *net_get(const struct nlmsghdr *head, size_t body,
-                              uint16_t type, size_t *out_length)
-{
-    const struct rtattr *a =
-        (const void *)((const uint8_t *)NLMSG_DATA(head) + NLMSG_ALIGN(body));
-    size_t left = head->nlmsg_len - NLMSG_SPACE(body);
-
-    for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
-        if (a->rta_type == type) {
-            *out_length = RTA_PAYLOAD(a);
-            return RTA_DATA(a);
-        }
-    }
-    return NULL;
-}
 
 /* ---- the interface ------------------------------------------------------ */
 
@@ -158,13 +48,13 @@ static void net_see_link(const struct nlmsghdr *head, void *arg)
     if (search->index != 0 || head->nlmsg_type != RTM_NEWLINK)
         return;
     if (request->has_mac) {
-        value = net_get(head, sizeof(*link), IFLA_ADDRESS, &length);
+        value = rtnl_get(head, sizeof(*link), IFLA_ADDRESS, &length);
         if (!value || length != NET_MAC_BYTES ||
             memcmp(value, request->mac, NET_MAC_BYTES) != 0)
             return;
     }
     if (request->name[0]) {
-        value = net_get(head, sizeof(*link), IFLA_IFNAME, &length);
+        value = rtnl_get(head, sizeof(*link), IFLA_IFNAME, &length);
         if (!value || strncmp((const char *)value, request->name, length) != 0)
             return;
     }
@@ -177,11 +67,11 @@ static void net_see_link(const struct nlmsghdr *head, void *arg)
 static int net_find(int fd, const struct net_request *request)
 {
     struct net_search search = {.request = request};
-    struct net_message m;
+    struct rtnl_message m;
     int err;
 
-    net_begin(&m, RTM_GETLINK, 0, sizeof(m.link));
-    err = net_dump(fd, &m, net_see_link, &search);
+    rtnl_begin(&m, RTM_GETLINK, 0, sizeof(m.link));
+    err = rtnl_dump(fd, &m, net_see_link, &search);
     if (err < 0)
         return err;
     return search.index ? search.index : -ENODEV;
@@ -189,17 +79,17 @@ static int net_find(int fd, const struct net_request *request)
 
 static int net_link(int fd, int index, const struct net_request *request)
 {
-    struct net_message m;
+    struct rtnl_message m;
 
-    net_begin(&m, RTM_NEWLINK, 0, sizeof(m.link));
+    rtnl_begin(&m, RTM_NEWLINK, 0, sizeof(m.link));
     m.link.ifi_index = index;
     m.link.ifi_flags = IFF_UP;
     m.link.ifi_change = IFF_UP;
     if (request->set_mac)
-        net_add(&m, IFLA_ADDRESS, request->new_mac, NET_MAC_BYTES);
+        rtnl_add(&m, IFLA_ADDRESS, request->new_mac, NET_MAC_BYTES);
     if (request->mtu > 0)
-        net_add(&m, IFLA_MTU, &request->mtu, sizeof(request->mtu));
-    return net_talk(fd, &m);
+        rtnl_add(&m, IFLA_MTU, &request->mtu, sizeof(request->mtu));
+    return rtnl_talk(fd, &m);
 }
 
 static uint8_t net_family(uint8_t family)
@@ -214,27 +104,28 @@ static size_t net_address_bytes(uint8_t family)
 
 static int net_address(int fd, int index, const struct mote_ip *ip)
 {
-    struct net_message m;
+    struct rtnl_message m;
     size_t bytes = net_address_bytes(ip->family);
 
-    net_begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, sizeof(m.address));
+    rtnl_begin(&m, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE,
+               sizeof(m.address));
     m.address.ifa_family = net_family(ip->family);
     m.address.ifa_prefixlen = ip->prefix;
     m.address.ifa_index = (uint32_t)index;
     /* The host has given this address to nobody else. */
     m.address.ifa_flags = ip->family == 6 ? IFA_F_NODAD : 0;
-    net_add(&m, IFA_LOCAL, ip->address, bytes);
-    net_add(&m, IFA_ADDRESS, ip->address, bytes);
-    return net_talk(fd, &m);
+    rtnl_add(&m, IFA_LOCAL, ip->address, bytes);
+    rtnl_add(&m, IFA_ADDRESS, ip->address, bytes);
+    return rtnl_talk(fd, &m);
 }
 
 static int net_route(int fd, int index, const struct mote_route *route)
 {
     static const uint8_t none[16];
-    struct net_message m;
+    struct rtnl_message m;
     size_t bytes = net_address_bytes(route->family);
 
-    net_begin(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, sizeof(m.route));
+    rtnl_begin(&m, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, sizeof(m.route));
     m.route.rtm_family = net_family(route->family);
     m.route.rtm_dst_len = route->prefix;
     m.route.rtm_table = RT_TABLE_MAIN;
@@ -242,15 +133,15 @@ static int net_route(int fd, int index, const struct mote_route *route)
     m.route.rtm_type = RTN_UNICAST;
     m.route.rtm_scope = RT_SCOPE_LINK;
     if (route->prefix > 0)
-        net_add(&m, RTA_DST, route->destination, bytes);
+        rtnl_add(&m, RTA_DST, route->destination, bytes);
     if (memcmp(route->gateway, none, bytes) != 0) {
         m.route.rtm_scope = RT_SCOPE_UNIVERSE;
-        net_add(&m, RTA_GATEWAY, route->gateway, bytes);
+        rtnl_add(&m, RTA_GATEWAY, route->gateway, bytes);
     }
     if (route->metric > 0)
-        net_add(&m, RTA_PRIORITY, &route->metric, sizeof(route->metric));
-    net_add(&m, RTA_OIF, &index, sizeof(index));
-    return net_talk(fd, &m);
+        rtnl_add(&m, RTA_PRIORITY, &route->metric, sizeof(route->metric));
+    rtnl_add(&m, RTA_OIF, &index, sizeof(index));
+    return rtnl_talk(fd, &m);
 }
 
 /* Addresses to delete: a dump must not be mixed with other requests. */
@@ -273,9 +164,9 @@ static void net_see_address(const struct nlmsghdr *head, void *arg)
     if (head->nlmsg_type != RTM_NEWADDR || address->ifa_index != old->index ||
         address->ifa_scope != RT_SCOPE_UNIVERSE || old->count == 32)
         return;
-    local = net_get(head, sizeof(*address), IFA_LOCAL, &length);
+    local = rtnl_get(head, sizeof(*address), IFA_LOCAL, &length);
     if (!local) /* IPv6 has it here */
-        local = net_get(head, sizeof(*address), IFA_ADDRESS, &length);
+        local = rtnl_get(head, sizeof(*address), IFA_ADDRESS, &length);
     if (!local || length > 16)
         return;
     old->list[old->count].head = *address;
@@ -286,17 +177,17 @@ static void net_see_address(const struct nlmsghdr *head, void *arg)
 static int net_flush(int fd, int index)
 {
     struct net_old old = {.index = (uint32_t)index};
-    struct net_message m;
+    struct rtnl_message m;
     int err;
 
-    net_begin(&m, RTM_GETADDR, 0, sizeof(m.address));
-    err = net_dump(fd, &m, net_see_address, &old);
+    rtnl_begin(&m, RTM_GETADDR, 0, sizeof(m.address));
+    err = rtnl_dump(fd, &m, net_see_address, &old);
     for (size_t i = 0; i < old.count && err == 0; i++) {
-        net_begin(&m, RTM_DELADDR, 0, sizeof(m.address));
+        rtnl_begin(&m, RTM_DELADDR, 0, sizeof(m.address));
         m.address = old.list[i].head;
-        net_add(&m, IFA_LOCAL, old.list[i].local,
-                m.address.ifa_family == AF_INET ? 4 : 16);
-        err = net_talk(fd, &m);
+        rtnl_add(&m, IFA_LOCAL, old.list[i].local,
+                 m.address.ifa_family == AF_INET ? 4 : 16);
+        err = rtnl_talk(fd, &m);
         if (err == -EADDRNOTAVAIL) /* went with its primary address */
             err = 0;
     }

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "guest/agent/boot.h"
+#include "guest/agent/words.h"
 
 /* Directories of the initial ramdisk (mkinitrd.py makes them). */
 #define ROOT_NEW   "/root"
@@ -63,32 +63,16 @@ static int root_open(const char *device)
     return fd;
 }
 
-const char *root_type(const uint8_t *bytes, size_t length)
-{
-    if (length < ROOT_PROBE_BYTES)
-        return NULL;
-    /* Superblocks: EROFS and ext4 at 1024, ext4's magic 56 bytes into it. */
-    if (codec_get32(bytes + 1024) == EROFS_SUPER_MAGIC_V1)
-        return "erofs";
-    if (codec_get16(bytes + 1024 + 56) == EXT4_SUPER_MAGIC)
-        return "ext4";
-    if (codec_get32(bytes) == SQUASHFS_MAGIC)
-        return "squashfs";
-    if (memcmp(bytes, "XFSB", 4) == 0)
-        return "xfs";
-    return NULL;
-}
-
 static void root_mount_disk(const char *device, const char *where,
                             const char *type, unsigned long flags)
 {
-    uint8_t bytes[ROOT_PROBE_BYTES];
+    uint8_t bytes[WORDS_DISK_BYTES];
     int fd = root_open(device);
     ssize_t got = 0;
 
     if (!type) {
         got = read(fd, bytes, sizeof(bytes));
-        type = root_type(bytes, got > 0 ? (size_t)got : 0);
+        type = words_disk_type(bytes, got > 0 ? (size_t)got : 0);
     }
     close(fd);
     if (!type)
@@ -117,7 +101,7 @@ static void root_mount_upper(const char *overlay)
         root_fail("cannot write to the writable layer ", overlay, errno, "");
 }
 
-static void root_mount_overlay(const struct boot_words *words)
+static void root_mount_overlay(const struct words *words)
 {
     root_mount_disk(words->root, ROOT_LOWER, words->root_type, MS_RDONLY);
     root_mount_upper(words->overlay);
@@ -139,7 +123,7 @@ static void root_move(const char *from, const char *to)
               "; add it to the image, or boot with mote.overlay=tmpfs");
 }
 
-void root_enter(const struct boot_words *words)
+void root_enter(const struct words *words)
 {
     if (words->overlay)
         root_mount_overlay(words);

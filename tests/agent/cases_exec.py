@@ -7,7 +7,7 @@ import threading
 import time
 
 import client as c
-from harness import need_root
+from harness import need_root, shipped_only
 
 SH = "/bin/sh"
 PY = "/usr/bin/python3"
@@ -133,6 +133,7 @@ def test_bl110_output_1m_whole_on_both_streams(agent):
     check_bulk(agent, 1 << 20)
 
 
+@shipped_only
 def test_bl110_output_64m_whole_on_both_streams(agent):
     check_bulk(agent, 64 << 20)
 

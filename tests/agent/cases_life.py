@@ -8,7 +8,7 @@ import struct
 import time
 
 import client as c
-from harness import Agent, ReadyListener, Skip, need_root, own_agent
+from harness import Agent, ReadyListener, Skip, need_root, own_agent, shipped_only
 
 SH = "/bin/sh"
 PY = "/usr/bin/python3"
@@ -263,6 +263,7 @@ print(len(n), n[0].lines, n[0].columns)
     assert r.out == b"1 50 100\r\n", r.out
 
 
+@shipped_only
 def test_bl123_terminal_output_is_whole(agent):
     for _ in range(25):
         r = agent.run(["seq", "1", "200000"], pty=(24, 80), timeout=60)
@@ -317,6 +318,7 @@ def test_background_of_a_terminal_command_lives_on(agent):
     assert agent.quiet()
 
 
+@shipped_only
 def test_bl125_slow_reader_holds_bounded_memory(agent):
     with agent.conn() as conn:
         conn.start(["yes"])
@@ -329,6 +331,7 @@ def test_bl125_slow_reader_holds_bounded_memory(agent):
     assert agent.quiet(), agent.tree()
 
 
+@shipped_only
 def test_bl125_upload_holds_bounded_memory(agent):
     piece = b"x" * (1 << 20)
     with agent.conn(timeout=60) as conn:
@@ -342,6 +345,7 @@ def test_bl125_upload_holds_bounded_memory(agent):
         assert conn.finish().out == b"%d\n" % (256 << 20)
 
 
+@shipped_only
 def test_idle_memory_is_small(agent):
     assert agent.quiet()
     assert agent.rss_kib() < 1536, agent.rss_kib()

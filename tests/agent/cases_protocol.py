@@ -6,6 +6,7 @@ import struct
 import time
 
 import client as c
+from harness import shipped_only
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -208,6 +209,7 @@ def test_cut_connections_do_no_harm(agent):
     alive(agent)
 
 
+@shipped_only
 def test_ping_returns_the_token_and_floods_are_bounded(agent):
     with agent.conn() as conn:
         conn.frame(c.PING, c.attr(c.A_TOKEN, b"t" * 64))
