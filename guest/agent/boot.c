@@ -50,7 +50,7 @@ void boot_mark(struct agent *agent, uint32_t id)
 
 /* ---- mounts ------------------------------------------------------------- */
 
-_Noreturn void boot_fail(const struct text *why)
+_Noreturn void boot_fail(struct text *why)
 {
     text_log(why);
     server_not_ready(why->line);

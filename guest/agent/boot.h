@@ -16,6 +16,6 @@ void boot_run(struct agent *agent);
 void boot_mark(struct agent *agent, uint32_t id);
 
 /* Ends the guest with that reason. */
-_Noreturn void boot_fail(const struct text *why);
+_Noreturn void boot_fail(struct text *why);
 
 #endif

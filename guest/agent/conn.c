@@ -262,8 +262,10 @@ static void conn_payload(struct conn *conn, const uint8_t *bytes, size_t length)
         conn->ops->data(conn, bytes, length);
         return;
     }
-    memcpy(conn->message + conn->message_length, bytes, length);
-    conn->message_length += length;
+    if (conn->message) { /* always, as the frame is not empty */
+        memcpy(conn->message + conn->message_length, bytes, length);
+        conn->message_length += length;
+    }
     if (conn->frame_left == 0)
         conn_message_end(conn);
 }

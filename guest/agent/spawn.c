@@ -180,14 +180,13 @@ static char *spawn_copy(struct spawn_arena *arena, const void *from,
     return to;
 }
 
-static char *spawn_join(struct spawn_arena *arena, const char *a, const char *b)
+static char *spawn_variable(struct spawn_arena *arena, const char *name,
+                            const char *value)
 {
-    size_t length = strlen(a);
-    char *to = arena->text;
+    char *to = spawn_copy(arena, name, strlen(name));
 
-    memcpy(to, a, length);
-    arena->text += length;
-    (void)spawn_copy(arena, b, strlen(b));
+    arena->text[-1] = '='; /* in place of the NUL */
+    (void)spawn_copy(arena, value, strlen(value));
     return to;
 }
 
@@ -233,9 +232,7 @@ static void spawn_defaults(struct spawn_arena *arena, struct spawn *s,
     for (size_t i = 0; i < count; i++) {
         if (spawn_getenv(s->envp, defaults[i][0]))
             continue;
-        *end = spawn_join(arena, defaults[i][0], "=");
-        arena->text--; /* over the NUL */
-        (void)spawn_copy(arena, defaults[i][1], strlen(defaults[i][1]));
+        *end = spawn_variable(arena, defaults[i][0], defaults[i][1]);
         end++;
     }
 }
@@ -259,7 +256,7 @@ static void spawn_user(struct spawn *s, const struct start *start,
 /* Where the program is to be looked for, and room to put the paths together. */
 static void spawn_search(struct spawn_arena *arena, struct spawn *s)
 {
-    if (s->program[0] == 0 || strchr(s->program, '/'))
+    if (!s->program || !*s->program || strchr(s->program, '/'))
         return;
     s->search = spawn_getenv(s->envp, "PATH");
     if (!s->search)

@@ -76,14 +76,14 @@ int64_t text_number(const char *digits, size_t length, uint64_t max)
     return value > max ? -1 : (int64_t)value;
 }
 
-void text_log(const struct text *t)
+void text_log(struct text *t)
 {
     /* Priority "error": shown on the console even with "quiet". */
     char prefix[] = "<3>mote-agent: ";
     char newline[] = "\n";
     struct iovec part[3] = {
         {.iov_base = prefix, .iov_len = sizeof(prefix) - 1},
-        {.iov_base = (void *)(uintptr_t)t->line, .iov_len = t->length},
+        {.iov_base = t->line, .iov_len = t->length},
         {.iov_base = newline, .iov_len = 1},
     };
     int fd = STDERR_FILENO;

@@ -37,7 +37,7 @@ int refuse(struct refusal *r, uint32_t error, int errno_value, const char *a,
 int64_t text_number(const char *digits, size_t length, uint64_t max);
 
 /* The line to the kernel log (as PID 1) or to standard error. */
-void text_log(const struct text *t);
+void text_log(struct text *t);
 /* Same for a fixed line. */
 void text_log_line(const char *line);
 

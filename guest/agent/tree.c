@@ -49,15 +49,16 @@ static int64_t tree_field(const char **at)
 /* proc(5): pid (comm) state ppid pgrp session ...; comm may hold anything. */
 static bool tree_read(int proc_fd, const char *name, struct tree_process *out)
 {
-    char path[32], stat[512];
+    struct text path;
+    char stat[512];
     const char *at;
     ssize_t got;
     int fd;
 
-    if (strlen(name) > 16)
-        return false;
-    strcpy(stpcpy(path, name), "/stat");
-    fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    text_init(&path);
+    text_add(&path, name);
+    text_add(&path, "/stat");
+    fd = openat(proc_fd, path.line, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     got = read(fd, stat, sizeof(stat) - 1);

@@ -2,7 +2,6 @@
 """Machines that end or misbehave, and what they leave behind."""
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess

@@ -228,7 +228,7 @@ static void run_print_times(const struct mote_vm_times *t,
                  t->start_to_ready_ms, r->command_ms, total_ms);
         return;
     }
-    ui_error("boot %.0f ms (monitor %.0f, kernel %.0f, agent %.0f), command "
+    ui_error("boot %.0f ms (start %.0f, kernel %.0f, agent %.0f), command "
              "%.0f ms, total %.0f ms",
              t->start_to_ready_ms, t->start_to_ready_ms - guest_ms,
              t->kernel_ms, t->agent_ms, r->command_ms, total_ms);
