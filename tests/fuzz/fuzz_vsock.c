@@ -245,7 +245,7 @@ static void guest_send(struct world *w, struct input *in)
     fdrv_write(&w->d, w->tx, &hdr, sizeof(hdr));
     reap(w, 1);
     while ((at < total || n == 0) && n < 8 && n < w->d.q[1].num_free) {
-        uint32_t part = n < 7 && (cut & 0x40) ? (cut & 63) + 1 : total - at;
+        uint32_t part = n < 7 && (cut & 0x40) ? (cut & 63u) + 1 : total - at;
 
         if (part > total - at)
             part = total - at;
