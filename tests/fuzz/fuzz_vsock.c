@@ -388,13 +388,18 @@ static void mischief(struct world *w, struct input *in)
         activate(w, how >> 1);
         return;
     }
-    if (how == 77)
-        fdrv_set_avail_idx(&w->d, q, (uint16_t)take16(in));
-    else if (how == 78)
-        fdrv_set_desc(&w->d, q, take(in) % w->d.q[q].size, take32(in),
-                      take16(in), take(in) & 7, take(in));
-    else
+    if (how != 77 && how != 78)
         return;
+    if (how == 77) {
+        fdrv_set_avail_idx(&w->d, q, (uint16_t)take16(in));
+    } else {
+        uint16_t i = (uint16_t)(take(in) % w->d.q[q].size);
+        uint32_t addr = take32(in);
+        uint32_t len = take16(in);
+        uint16_t flags = take(in) & 7;
+
+        fdrv_set_desc(&w->d, q, i, addr, len, flags, take(in));
+    }
     w->dev->ops->queue_kick(w->dev, q);
     /* Its own bookkeeping is void now: start over. */
     must(fdrv_reset(&w->d) == 0);
