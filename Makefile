@@ -91,7 +91,9 @@ $(eval $(call archive,$(LIB_CORE),$(call objs,$(CORE_SRC))))
 $(eval $(call archive,$(LIB_DEVICES),$(call objs,$(DEVICES_SRC))))
 $(eval $(call archive,$(LIB_BOOT),$(call objs,$(BOOT_SRC))))
 $(eval $(call archive,$(LIB_ROOT),$(call objs,$(ROOT_SRC))))
-$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC))))
+# With the helpers it needs, so that it links alone.
+$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC) vmm/util.c \
+                                          vmm/errmsg.c)))
 
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
