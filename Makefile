@@ -91,7 +91,9 @@ $(eval $(call archive,$(LIB_CORE),$(call objs,$(CORE_SRC))))
 $(eval $(call archive,$(LIB_DEVICES),$(call objs,$(DEVICES_SRC))))
 $(eval $(call archive,$(LIB_BOOT),$(call objs,$(BOOT_SRC))))
 $(eval $(call archive,$(LIB_ROOT),$(call objs,$(ROOT_SRC))))
-$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC))))
+# With the helpers it needs, so that it links alone.
+$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC) vmm/util.c \
+                                          vmm/errmsg.c)))
 
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
@@ -125,10 +127,10 @@ PAYLOADS = $(patsubst guest/payloads/%.c,$(B)/guest/payloads/%.elf,$(PAYLOAD_SRC
 PAYLOAD_LIB_SRC := $(filter-out $(PAYLOAD_SRC),$(wildcard guest/payloads/*.c)) \
                    $(wildcard guest/payloads/*.S)
 PAYLOAD_LIB = $(addprefix $(B)/payload/,$(addsuffix .o,$(PAYLOAD_LIB_SRC)))
-PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin -nostdlib \
-                 -static -no-pie -fno-pic -fno-stack-protector -mno-red-zone \
-                 -mgeneral-regs-only -march=x86-64 -fcf-protection=none \
-                 -fno-asynchronous-unwind-tables -Iguest/payloads -MMD -MP
+PAYLOAD_CFLAGS = -std=gnu11 $(WARN) -O1 -g -ffreestanding -fno-builtin \
+                 -fno-pic -fno-stack-protector -mno-red-zone -march=x86-64 \
+                 -mgeneral-regs-only -fcf-protection=none \
+                 -fno-asynchronous-unwind-tables -I. -MMD -MP
 PAYLOAD_LDFLAGS = -nostdlib -static -no-pie -Wl,-T,guest/payloads/payload.ld \
                   -Wl,--build-id=none -Wl,-z,max-page-size=4096 \
                   -Wl,-z,noexecstack

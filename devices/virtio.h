@@ -42,9 +42,10 @@ struct virtio_ops {
      */
     int (*activate)(struct virtio_dev *dev);
     /*
-     * Back to the state before activate. 0 when nothing is in flight; else
-     * -EINPROGRESS, and virtio_reset_done() when the last request has ended.
-     * No request is completed to the guest after reset was called.
+     * Back to the state before activate; also called after an activate that
+     * failed. 0 when nothing is in flight; else -EINPROGRESS, and
+     * virtio_reset_done() when the last request has ended. No request is
+     * completed to the guest after reset was called: the rings are gone then.
      */
     int (*reset)(struct virtio_dev *dev);
     /* The driver kicked queue `q`. Runs only between activate and reset. */

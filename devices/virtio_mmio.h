@@ -35,8 +35,9 @@ uint16_t virtio_mmio_num_queues(const struct virtio_mmio *m);
 
 /*
  * Teardown, in order: all vCPUs are stopped; virtio_mmio_shutdown() resets the
- * device on the loop's thread and calls `done` there once nothing is in
- * flight; then virtio_mmio_free(), which frees the device as well.
+ * device on the loop's thread and calls `done` there (or at once, from inside)
+ * when nothing is in flight; then virtio_mmio_free(), which frees the device as
+ * well.
  */
 void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
                           void *arg);

@@ -174,8 +174,9 @@ int vvsock_new(const struct vdev_env *env, uint64_t guest_cid,
         return err_set(err, -ENOMEM, "vsock: out of memory; free some");
     virtio_dev_init(&vv->dev, &vv_ops, env, "vsock", VIRTIO_ID_VSOCK);
     vv->dev.num_queues = VV_NUM_QUEUES;
-    for (uint16_t q = 0; q < VV_NUM_QUEUES; q++)
-        vv->dev.queue_max[q] = VV_QUEUE_MAX;
+    vv->dev.queue_max[VV_RX_QUEUE] = VV_QUEUE_MAX;
+    vv->dev.queue_max[VV_TX_QUEUE] = VV_QUEUE_MAX;
+    vv->dev.queue_max[VV_EVENT_QUEUE] = VV_EVENT_MAX;
     vv->dev.config_len = sizeof(struct virtio_vsock_config);
     vv->guest_cid = guest_cid;
     TAILQ_INIT(&vv->conns);

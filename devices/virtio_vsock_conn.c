@@ -307,16 +307,20 @@ static void vv_on_dial(struct ev_timer *t)
  */
 static void vv_dial_later(struct vvsock *vv)
 {
+    struct vv_conn *c;
+
     if (TAILQ_EMPTY(&vv->dialing) || vv->dial_timer.heap_index_)
         return;
     if (evloop_timer_arm(vv->dev.env.loop, &vv->dial_timer,
                          util_now_ns() + VV_DIAL_PAUSE_NS, vv_on_dial, vv) == 0)
         return;
-    while (!TAILQ_EMPTY(&vv->dialing)) {
-        struct vv_conn *c = TAILQ_FIRST(&vv->dialing);
+    c = TAILQ_FIRST(&vv->dialing);
+    while (c) {
+        struct vv_conn *next = TAILQ_NEXT(c, dial_link);
 
         vv_conn_undial(c);
         vv_conn_refuse(c, -ENOMEM);
+        c = next;
     }
 }
 

@@ -25,7 +25,10 @@
 
 enum { VV_RX_QUEUE, VV_TX_QUEUE, VV_EVENT_QUEUE, VV_NUM_QUEUES };
 
-#define VV_QUEUE_MAX   256u
+/* A driver fills the rx queue while it boots, so a longer one costs time then;
+ * a longer event queue has no use. */
+#define VV_QUEUE_MAX   128u
+#define VV_EVENT_MAX   16u
 #define VV_HASH_BITS   10u
 #define VV_TURN_CHAINS 256u      /* a queue's chains in one turn of the loop */
 #define VV_TURN_BYTES  (2 * MIB) /* from the guest in one turn */
@@ -92,6 +95,7 @@ struct vv_reset {
     uint32_t src_port;
     uint32_t dst_port;
     uint16_t type;
+    bool forgotten; /* not to be sent any more */
 };
 
 struct vv_slot {
@@ -184,6 +188,12 @@ void vv_conn_close_fd(struct vv_conn *c);
 
 /* Resets a connection, or what is none. */
 void vv_reset_push(struct vvsock *vv, const struct vsock_pkt *rst);
+/*
+ * The guest uses these ports anew: a reset of their last connection that has
+ * not been sent yet would hit the new one.
+ */
+void vv_reset_forget(struct vvsock *vv, uint32_t host_port,
+                     uint32_t guest_port);
 /*
  * Sends to the guest what waits, as far as it has buffers. True: a turn's
  * worth is done and there is more.

@@ -127,7 +127,19 @@ void vv_reset_push(struct vvsock *vv, const struct vsock_pkt *rst)
     r->src_port = rst->src_port;
     r->dst_port = rst->dst_port;
     r->type = rst->type;
+    r->forgotten = false;
     vv->num_resets++;
+}
+
+void vv_reset_forget(struct vvsock *vv, uint32_t host_port, uint32_t guest_port)
+{
+    for (uint32_t i = 0; i < vv->num_resets; i++) {
+        struct vv_reset *r =
+            &vv->resets[(vv->resets_first + i) % VV_RESETS_MAX];
+
+        if (r->src_port == host_port && r->dst_port == guest_port)
+            r->forgotten = true;
+    }
 }
 
 /* There is one, and a buffer for it. */
@@ -145,6 +157,8 @@ static void vv_reset_send(struct vvsock *vv)
 
     vv->resets_first = (vv->resets_first + 1) % VV_RESETS_MAX;
     vv->num_resets--;
+    if (r->forgotten)
+        return;
     vv->stats.resets_sent++;
     vv_slot_send(vv, &pkt);
 }

@@ -96,6 +96,7 @@ static void vv_tx_packet(struct vvsock *vv)
         /* The guest's socket is new, whatever became of an older one. */
         if (c)
             vv_conn_end(c, false);
+        vv_reset_forget(vv, pkt.dst_port, pkt.src_port);
         vv_conn_from_guest(vv, &pkt);
         return;
     }

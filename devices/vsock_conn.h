@@ -33,10 +33,11 @@ enum vsc_state {
 #define VSC_EV_STOP_WRITE 0x08u /* the guest will send no more */
 #define VSC_EV_CREDIT     0x10u /* bytes may be sent again */
 /* The connection is over for the guest; one of these comes alone. */
-#define VSC_EV_CLOSED 0x20u /* clean: answer by a reset, deliver what is left  \
-                             */
-#define VSC_EV_RESET 0x40u  /* the guest broke it off */
-#define VSC_EV_BAD   0x80u  /* a rule is broken: answer by a reset */
+#define VSC_EV_CLOSED                                                          \
+    0x20u                  /* clean: answer by a reset, deliver what is left   \
+                            */
+#define VSC_EV_RESET 0x40u /* the guest broke it off */
+#define VSC_EV_BAD   0x80u /* a rule is broken: answer by a reset */
 
 struct vsc {
     enum vsc_state state;

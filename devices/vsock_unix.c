@@ -485,8 +485,13 @@ void vsu_free(struct vsu *u)
     vsu_remove_file(u);
     evloop_fd_del(u->loop, &u->watch);
     evloop_timer_cancel(u->loop, &u->pause);
-    while ((c = TAILQ_FIRST(&u->waiting)) != NULL)
+    c = TAILQ_FIRST(&u->waiting);
+    while (c) {
+        struct vsu_client *next = TAILQ_NEXT(c, link);
+
         vsu_client_drop(c);
+        c = next;
+    }
     drop_fd(&u->spare_fd);
     /* Also wakes a poll of the ring, which would keep it listening. */
     vsu_close(&u->listen_fd);

@@ -230,7 +230,8 @@ int evloop_timer_arm(struct evloop *loop, struct ev_timer *t,
 {
     if (t->heap_index_ == 0 && loop->num_timers + 2 > loop->heap_room) {
         uint32_t room = loop->heap_room ? 2 * loop->heap_room : 16;
-        struct ev_timer **heap = realloc(loop->heap, room * sizeof(*heap));
+        struct ev_timer **heap =
+            reallocarray(loop->heap, room, sizeof(struct ev_timer *));
 
         if (!heap)
             return -ENOMEM;

@@ -262,6 +262,7 @@ static void uring_complete(struct evloop *loop, uint64_t data, int res)
         uring_slot_done(loop, evloop_slot(loop, (uint32_t)(data >> 1)), res);
         return;
     }
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): user_data is an integer */
     io = (struct ev_io *)(uintptr_t)data;
     io->fn(io, res);
 }

@@ -316,9 +316,11 @@ static int machine_load(struct machine *m, const struct vm_config *c,
         .desc = c->no_device_tree ? BOOT_DESC_MPTABLE : BOOT_DESC_AUTO,
     };
     int irq_fd = -1;
-    int rc = result ? machine_random(seed, sizeof(seed), err)
-                    : err_set(err, -ENOMEM, "out of memory");
+    int rc;
 
+    if (!result)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = machine_random(seed, sizeof(seed), err);
     machine_words(m, c, words, sizeof(words));
     b.machine.ncpus = c->num_vcpus;
     b.machine.devs = devs;

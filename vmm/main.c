@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static int main_fail(struct log *log, const struct errmsg *err, int code)
 {
@@ -165,6 +166,17 @@ static void main_fill_std_fds(void)
         (void)close(fd);
 }
 
+/* Each vsock connection is a descriptor; the hard limit is the user's word. */
+static void main_raise_nofile(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur == r.rlim_max)
+        return;
+    r.rlim_cur = r.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &r); /* fewer connections, no failure */
+}
+
 int main(int argc, char **argv)
 {
     uint64_t start_ns = util_now_ns();
@@ -175,6 +187,7 @@ int main(int argc, char **argv)
     int code;
 
     main_fill_std_fds();
+    main_raise_nofile();
     log_init(&log, STDERR_FILENO, LOG_WARN, "mote-vmm");
     if (options_parse(argc, argv, &o, &err))
         return main_fail(&log, &err, EXIT_CODE_ARGUMENTS);

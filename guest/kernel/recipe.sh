@@ -42,8 +42,8 @@ watch_parent() {
     trap 'kill "$watcher" 2>/dev/null || true' EXIT
 }
 
-# Sources of hardware that no guest of ours has. Only C and headers are left
-# out: make and Kconfig walk through every folder. An option that needs one of
+# Sources of hardware that no guest of ours has. Only the code is left out:
+# make and Kconfig walk through every folder. An option that needs one of
 # these folders fails with "No rule to make target": take it from this list.
 unneeded() {
     cat <<'LIST'
@@ -67,7 +67,8 @@ unneeded() {
 LIST
     for arch in alpha arc arm arm64 csky hexagon loongarch m68k microblaze \
         mips nios2 openrisc parisc powerpc riscv s390 sh sparc um xtensa; do
-        echo "*/arch/$arch"
+        echo "*/arch/$arch/*.[chS]"
+        echo "*/arch/$arch/*.dts*"
     done
 }
 

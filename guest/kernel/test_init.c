@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FLAGS_IF 0x200ul
+#define FLAGS_IF   0x200ul
 #define FLAGS_IOPL 0x3000ul
 
 static char cmdline[4096];
@@ -155,7 +155,7 @@ int main(void)
         forge_all();
     (void)fflush(stdout);
     if (test_is("halt"))
-        (void)reboot(RB_HALT_SYSTEM);
+        (void)reboot((int)RB_HALT_SYSTEM);
     if (test_is("restart"))
         (void)reboot(RB_AUTOBOOT);
     if (test_is("panic"))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intr.h"
+#include "guest/payloads/intr.h"
 
 #define PIC_MASTER_DATA 0x21u
 #define PIC_SLAVE_DATA  0xa1u

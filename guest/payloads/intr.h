@@ -7,7 +7,7 @@
  * from the start: one that nobody expects prints itself and fails the payload.
  */
 
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #define INTR_VECTORS     64u /* exceptions, then 32 for interrupts */
 #define INTR_FIRST       32u

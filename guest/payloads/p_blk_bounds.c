@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests past the end, across it, or with sums that wrap fail one by one;
  * the last sector works, and the disk goes on. sectors=N is its size. */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 static uint64_t data[2 * VD_SECTOR / 8];
 

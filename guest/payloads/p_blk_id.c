@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET_ID gives the drive_id, here `disk_a`, padded by zeroes to 20 bytes. */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 void payload_main(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A read-only disk says so, reads, and refuses writes: those of a driver that
  * looked, and those of one that did not. tests/kvm compares the file. */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 void payload_main(void)
 {

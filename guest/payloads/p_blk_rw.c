@@ -3,7 +3,7 @@
  * Writes a pattern to three places of a disk, flushes, reads it back.
  * tests/kvm finds the same bytes in the file. sectors=N is the disk's size.
  */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 #define AT_ONCE 4u
 

@@ -4,7 +4,7 @@
  * memory map that is sorted, adds up, and names only RAM that is there
  * (BL-008). mem=MIB is the VM's size. spec: x86-boot 1.16, zero-page
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <asm/bootparam.h>
 #include <asm/e820.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A long loop without any exit of its own does not end early: loops=N rounds
  * of a generator whose last value is known for N a power of two. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

@@ -5,8 +5,8 @@
  * part=leaf1 checks leaf 1 alone, which some hosts keep for themselves.
  * spec: AMD64 APM 3 E, Intel SDM 2A CPUID
  */
-#include "intr.h"
-#include "smp.h"
+#include "guest/payloads/intr.h"
+#include "guest/payloads/smp.h"
 
 struct regs {
     uint32_t a, b, c, d;

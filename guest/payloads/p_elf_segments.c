@@ -4,7 +4,7 @@
  * is there (the monitor maps it), and writes to it stay in this VM, which
  * tests/kvm sees by the file's unchanged hash.
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #define PAGE_WORDS 512u
 #define PAGES      64u

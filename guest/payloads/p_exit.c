@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exit port: writes reason=N there; then=reset asks for a reset as well,
  * as a kernel does after its panic notifier. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

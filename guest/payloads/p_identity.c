@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the seed and the VM generation id: no two VMs have the same. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <asm/bootparam.h>
 

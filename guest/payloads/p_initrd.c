@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The initrd lies whole in RAM above the kernel, page aligned, and holds what
  * its file holds: bytes=N bytes, the k-th 8-byte word being k. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <asm/bootparam.h>
 

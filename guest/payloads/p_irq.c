@@ -4,8 +4,8 @@
  * each arrives as its interrupt through the I/O APIC and the local APIC, and
  * no other does (BL-009). devices=N is how many to expect.
  */
-#include "intr.h"
-#include "virtio.h"
+#include "guest/payloads/intr.h"
+#include "guest/payloads/virtio.h"
 
 #include <linux/serial_reg.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs code where nothing is: KVM can neither fetch nor emulate it. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The boot mark port: marks 1, 2, 3 and 255 get into the exit file. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

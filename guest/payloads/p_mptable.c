@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MP table: the pointer at address 0, sums, cpus=N processors with their
  * APIC ids, and the I/O APIC. spec: MP 1.4, 4 */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #define MP_FLOATING   0x5f504d5fu /* "_MP_" */
 #define MP_CONFIG     0x504d4350u /* "PCMP" */

@@ -3,7 +3,7 @@
  * Says so, halts with interrupts off, and is no end of the VM (BL-012). With
  * test_port=N it first writes N to the test port, which may be switched off.
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entropy device fills what it is given: not all zeroes, not twice the
  * same, and nothing behind the end of the buffer. */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 #define WORDS 8u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Echoes bytes from the serial port until count=N of them have come. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <linux/serial_reg.h>
 

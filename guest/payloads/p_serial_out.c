@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All byte values go out as they are, in order. */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 void payload_main(void)
 {

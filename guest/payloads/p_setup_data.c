@@ -4,7 +4,7 @@
  * device tree with a node for each virtio device and CPU.
  * devices=N and cpus=N are what to expect. spec: x86-boot 1.16, Devicetree 0.4
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <asm/bootparam.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* INIT and SIPI start all of cpus=N processors, each with an id of its own. */
-#include "intr.h"
-#include "smp.h"
+#include "guest/payloads/intr.h"
+#include "guest/payloads/smp.h"
 
 static uint32_t seen; /* one bit an APIC id */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* INT3 gives exception 3 with the return address behind it, and FWAIT does
  * nothing: where KVM cannot emulate them the monitor completes them. */
-#include "intr.h"
+#include "guest/payloads/intr.h"
 
 void payload_main(void)
 {

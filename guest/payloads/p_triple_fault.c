@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An exception without any IDT: no clean stop, whoever sees it (BL-012). */
-#include "intr.h"
+#include "guest/payloads/intr.h"
 
 void payload_main(void)
 {

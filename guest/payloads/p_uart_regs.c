@@ -3,7 +3,7 @@
  * The 16550A as drivers see it: the transmitter's interrupt cause comes and
  * goes, loop-back, FIFO bits, latches. spec: PC16550D data sheet
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <linux/serial_reg.h>
 

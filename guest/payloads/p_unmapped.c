@@ -3,7 +3,7 @@
  * Where nothing is, reads give all ones and writes are dropped, as on an
  * empty bus: ports and memory, all widths, also across a device's edge.
  */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <linux/serial_reg.h>
 

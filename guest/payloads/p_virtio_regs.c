@@ -5,7 +5,7 @@
  * change nothing, and the device works afterwards (BL-043).
  * spec: virtio-1.2 4.2.2
  */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 #define REGISTERS_END VIRTIO_MMIO_CONFIG
 #define CONFIG_TAIL   0xf00u /* behind any configuration */

@@ -5,7 +5,7 @@
  * one back (BL-042). With then=park it stops there, so that tests/kvm can
  * see that no thread spins.
  */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 #define OUTSIDE 0xe0000000ull /* neither RAM nor a device */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
-#include "intr.h"
+#include "guest/payloads/intr.h"
 
 #include <asm/bootparam.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "smp.h"
+#include "guest/payloads/smp.h"
 
-#include "intr.h"
+#include "guest/payloads/intr.h"
 
 /* Behind the monitor's page tables and before the command line. */
 #define SMP_TRAMPOLINE 0x10000u
@@ -31,14 +31,14 @@ _Noreturn void smp_main(void)
 
 static void smp_copy_trampoline(void)
 {
-    volatile char *to = (volatile char *)(uintptr_t)SMP_TRAMPOLINE;
+    uint64_t len = (uint64_t)(smp_trampoline_end - smp_trampoline);
     uint64_t cr3;
 
-    for (size_t i = 0; i < (size_t)(smp_trampoline_end - smp_trampoline); i++)
-        to[i] = smp_trampoline[i];
+    for (uint64_t i = 0; i < len; i++)
+        mmio_w8(SMP_TRAMPOLINE + i, (uint8_t)smp_trampoline[i]);
     __asm__ volatile("mov %%cr3, %0" : "=r"(cr3));
-    *(volatile uint32_t *)(to + (smp_trampoline_cr3 - smp_trampoline)) =
-        (uint32_t)cr3;
+    mmio_w32(SMP_TRAMPOLINE + (uint64_t)(smp_trampoline_cr3 - smp_trampoline),
+             (uint32_t)cr3);
 }
 
 static void smp_send(uint32_t apic_id, uint32_t command)

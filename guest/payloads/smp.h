@@ -7,7 +7,7 @@
  * runs one function on a stack of its own and then halts for ever.
  */
 
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #define SMP_MAX_CPUS 32u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "virtio.h"
+#include "guest/payloads/virtio.h"
 
 #include <linux/virtio_vsock.h>
 

@@ -8,7 +8,7 @@
  * hostile payload can bend them. spec: virtio-1.2 2.7, 4.2
  */
 
-#include "payload.h"
+#include "guest/payloads/payload.h"
 
 #include <linux/virtio_blk.h>
 #include <linux/virtio_config.h>

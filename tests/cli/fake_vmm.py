@@ -152,6 +152,13 @@ class Monitor:
         timer.daemon = True
         timer.start()
 
+    def report(self, data):
+        """What stands in the place of the agent's report."""
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(self.vsock + "_1025")
+        s.sendall(data)
+        time.sleep(60)
+
     def misbehave_before_ready(self):
         if "refused-config" in self.fakes:
             sys.stderr.write("mote-vmm: kernel x: not a kernel; name another\n")
@@ -163,10 +170,12 @@ class Monitor:
         if "killed" in self.fakes:
             os.kill(os.getpid(), signal.SIGKILL)
         if "bad-report" in self.fakes:
-            s = socket.socket(socket.AF_UNIX)
-            s.connect(self.vsock + "_1025")
-            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            time.sleep(60)
+            self.report(b"GET / HTTP/1.1\r\n\r\n")
+        if "failed-report" in self.fakes:
+            text = b"cannot mount /dev/vda: \x1b[31mbad"
+            attr = b"\x31\0\0\0" + len(text).to_bytes(4, "little") + text
+            self.report(HELLO + len(attr).to_bytes(4, "little") +
+                        b"\x85\0\0\0" + attr)
 
     def main(self):
         self.note()

@@ -42,9 +42,8 @@ def wait_for(condition, what, seconds=GUARD / 2):
 class Box:
     """A directory with a mote of its own: helpers, guest files, run time."""
 
-    def __init__(self, build, valgrind):
+    def __init__(self, build):
         self.mote = os.path.join(build, "mote")
-        self.valgrind = valgrind
         self.dir = tempfile.mkdtemp(prefix="mote-cli-", dir="/tmp")
         self.lib = os.path.join(self.dir, "lib")
         self.run_dir = os.path.join(self.dir, "run")
@@ -72,12 +71,7 @@ class Box:
         return path
 
     def argv(self, *args):
-        wrap = []
-        if self.valgrind:
-            wrap = ["valgrind", "-q", "--leak-check=full", "--exit-on-first-"
-                    "error=yes", "--error-exitcode=99",
-                    "--errors-for-leak-kinds=definite,indirect,possible"]
-        return [*wrap, self.mote, *args]
+        return [self.mote, *args]
 
     def start(self, *args, env=None, **more):
         more.setdefault("stdin", subprocess.DEVNULL)

@@ -21,7 +21,6 @@ import test_streams  # noqa: F401
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=os.path.join(harness.TOP, "build"))
-    parser.add_argument("--valgrind", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     build = os.path.abspath(args.build)
@@ -35,7 +34,7 @@ def main():
         name = function.__name__
         if args.names and not any(n in name for n in args.names):
             continue
-        box = harness.Box(build, args.valgrind)
+        box = harness.Box(build)
         try:
             function(box)
             passed += 1

@@ -2,14 +2,14 @@
 """Machines that end or misbehave, and what they leave behind."""
 import json
 import os
-import re
 import shutil
+import signal
 import stat
 import subprocess
 import time
 
 from harness import (
-    GUARD, Skip, alive, check, machine, one_line, test, wait_for)
+    GUARD, Skip, alive, check, cmdline, machine, one_line, test, wait_for)
 
 
 # --- how machines end ----------------------------------------------------------
@@ -50,7 +50,25 @@ def guest_that_is_never_ready(box):
           one_line(rb"not ready after"))
     check(box.run("run", "--boot-args", "fake=bad-report", "--", "true"), 125,
           b"", one_line(rb"malformed"))
+    check(box.run("run", "--boot-args", "fake=failed-report", "--", "true"),
+          125, b"", one_line(rb"get ready: cannot mount /dev/vda: \?\[31mbad"))
     assert box.slots() == []
+
+
+@test
+def a_time_limit_that_the_guest_does_not_keep(box):
+    p = box.start("run", "--timeout", "500ms", "--", "/bin/sh", "-c",
+                  "echo on; sleep 1000")
+    assert p.stdout.readline() == b"on\n"
+    agent = box.lib.encode() + b"/mote-agent\0"
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if cmdline(pid).startswith(agent):
+            os.kill(int(pid), signal.SIGSTOP)
+    begin = time.monotonic()
+    out, err = p.communicate(timeout=GUARD)
+    assert p.returncode == 124, (p.returncode, err)
+    assert one_line(rb"did not end by its time limit").search(err), err
+    assert 5 < time.monotonic() - begin < GUARD
 
 
 @test

@@ -56,8 +56,8 @@ def BL_110_64_mib_arrive_whole_on_both_streams(host, work):
 
 
 @case("full")
-def BL_110_64_mib_up_and_down(host, work):
-    data = os.urandom(1 << 20) * 64
+def BL_110_16_mib_up_and_down(host, work):
+    data = os.urandom(1 << 20) * 16
     with Vm(host) as vm:
         r = vm.exec("sha256sum", stdin=data, guard=300)
         check(r.out.split()[0] == hashlib.sha256(data).hexdigest().encode(), str(r))

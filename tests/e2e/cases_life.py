@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import threading
-import time
 
-from harness import MOTE, TOP, Skip, Vm, check, count_fds, run
+from harness import MOTE, Skip, Vm, check, count_fds, run
 
 CASES = []
 
@@ -39,18 +38,16 @@ def stdin_passes_through_to_its_end(host, work):
 
 @case("full")
 def BL_011_poweroff_halt_and_reboot_end_the_vm(host, work):
-    for word in ("poweroff", "halt", "reboot"):
+    for word, told in (("poweroff", b"switched itself off"), ("halt", b"halted"),
+                       ("reboot", b"reboot")):
         r = mote_run(host, "--", "/bin/sh", "-c", word + " -f; sleep 1000")
-        check(r.rc == 125, "%s: %s" % (word, r))
-        check(word.encode() in r.err.lower(), "%s is not named: %s" % (word, r))
+        check(r.rc == 125 and told in r.err, "%s: %s" % (word, r))
 
 
 @case("full")
 def BL_013_a_guest_panic_is_told_at_once(host, work):
-    r = mote_run(host, "--kernel", "sandbox", "--", "/bin/sh", "-c",
-                 "echo c > /proc/sysrq-trigger; sleep 1000")
-    if b"sysrq-trigger" in r.err and r.rc != 125:
-        raise Skip("the guest kernel has no sysrq")
+    # A kernel that finds neither /init nor a root disk panics.
+    r = mote_run(host, "--boot-args", "rdinit=/nope root=/dev/none", "--", "true")
     check(r.rc == 125 and b"panic" in r.err, str(r))
 
 
@@ -206,9 +203,14 @@ def a_monitor_ends_when_its_starter_is_killed(host, work):
     vm = Vm(host)
     pid = vm.vmm_pid()
     vm.proc.kill()
-    deadline = time.monotonic() + host.guard(10)
-    # The monitor is not our child: its end shows in /proc only.
-    while os.path.exists("/proc/%d" % pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    check(not os.path.exists("/proc/%d" % pid), "mote-vmm %d lives on" % pid)
+    # The monitor is not our child: a pidfd tells its end.
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        fd = None
+    if fd is not None:
+        import select
+        ended, _, _ = select.select([fd], [], [], host.guard(10))
+        os.close(fd)
+        check(ended, "mote-vmm %d lives on" % pid)
     vm.close()

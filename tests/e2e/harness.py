@@ -105,7 +105,7 @@ class Vm:
 
     def info(self):
         out = run([MOTE, "ls", "--json"], 60).out
-        for vm in json.loads(out)["vms"]:
+        for vm in json.loads(out)["sandboxes"]:
             if vm.get("name") == self.name:
                 return vm
         return None

@@ -245,7 +245,7 @@ static void guest_send(struct world *w, struct input *in)
     fdrv_write(&w->d, w->tx, &hdr, sizeof(hdr));
     reap(w, 1);
     while ((at < total || n == 0) && n < 8 && n < w->d.q[1].num_free) {
-        uint32_t part = n < 7 && (cut & 0x40) ? (cut & 63) + 1 : total - at;
+        uint32_t part = n < 7 && (cut & 0x40) ? (cut & 63u) + 1 : total - at;
 
         if (part > total - at)
             part = total - at;
@@ -388,13 +388,18 @@ static void mischief(struct world *w, struct input *in)
         activate(w, how >> 1);
         return;
     }
-    if (how == 77)
-        fdrv_set_avail_idx(&w->d, q, (uint16_t)take16(in));
-    else if (how == 78)
-        fdrv_set_desc(&w->d, q, take(in) % w->d.q[q].size, take32(in),
-                      take16(in), take(in) & 7, take(in));
-    else
+    if (how != 77 && how != 78)
         return;
+    if (how == 77) {
+        fdrv_set_avail_idx(&w->d, q, (uint16_t)take16(in));
+    } else {
+        uint16_t i = (uint16_t)(take(in) % w->d.q[q].size);
+        uint32_t addr = take32(in);
+        uint32_t len = take16(in);
+        uint16_t flags = take(in) & 7;
+
+        fdrv_set_desc(&w->d, q, i, addr, len, flags, take(in));
+    }
     w->dev->ops->queue_kick(w->dev, q);
     /* Its own bookkeeping is void now: start over. */
     must(fdrv_reset(&w->d) == 0);
@@ -437,7 +442,7 @@ static void end_script(struct world *w)
         while ((fd = accept4(w->listen_fd[i], NULL, NULL, SOCK_CLOEXEC)) >= 0)
             drop_fd(&fd);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 12; i++) /* 64 clients are taken in one */
         turn(w);
     vvsock_get_stats(w->dev, &st);
     must(st.conns == 0 && st.draining == 0 && st.waiting == 0);

@@ -9,9 +9,9 @@ here=$(dirname "$0")
 passed=0
 failed=0
 for prog in "$dir"/fuzz_*; do
-    case "$prog" in *.d | *.log) continue ;; esac
+    [ -x "$prog" ] || continue
     name=$(basename "$prog")
-    seeds=$here/seeds/${name#fuzz_}
+    seeds=$here/seeds/$name
     corpus=$dir/corpus/$name
     mkdir -p "$corpus"
     echo "fuzzing $name for $seconds s"

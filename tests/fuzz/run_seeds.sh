@@ -7,10 +7,9 @@ here=$(dirname "$0")
 passed=0
 failed=0
 for prog in "$dir"/fuzz_*; do
-    case "$prog" in *.d) continue ;; esac
+    [ -x "$prog" ] || continue
     name=$(basename "$prog")
-    seeds=$here/seeds/${name#fuzz_}
-    [ -d "$seeds" ] || seeds=$here/seeds/$name
+    seeds=$here/seeds/$name
     if [ ! -d "$seeds" ]; then
         echo "not ok $name (no seeds)"
         failed=$((failed + 1))

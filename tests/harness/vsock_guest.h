@@ -17,8 +17,9 @@
 
 #define VSG_CID      3u
 #define VSG_RX_BYTES 3776u /* about what today's Linux offers per buffer */
-#define VSG_MAX_RX   256u
+#define VSG_MAX_RX   128u
 #define VSG_SOCK_BUF (256u * 1024u)
+#define VSG_TX_SLOTS 64u /* packets under way at most */
 
 enum { VSG_RX, VSG_TX, VSG_EVENT };
 
@@ -44,7 +45,6 @@ struct vsg_sock {
 };
 
 struct vsg_opts {
-    enum evloop_backend backend;
     uint64_t features;   /* ring features */
     uint32_t rx_bytes;   /* of each rx buffer; 0: VSG_RX_BYTES */
     uint16_t rx_buffers; /* posted; 0: as many as fit */
@@ -73,14 +73,18 @@ struct vsg {
     struct vsock_pkt last;
 };
 
-/* False where this host forbids io_uring and `opts` asks for it. */
-bool vsg_can_run(enum evloop_backend backend);
-void vsg_init(struct vsg *g, const struct vsg_opts *opts);
+/* NULL where this host forbids the back end (io_uring). */
+struct vsg *vsg_new(enum evloop_backend backend, struct vsg_opts opts);
+void vsg_free(struct vsg *g);
 void vsg_activate(struct vsg *g);
-void vsg_fini(struct vsg *g);
 /* One turn of the loop, waiting up to `ms` for something to happen. */
 void vsg_turn(struct vsg *g, uint32_t ms);
+/* A few turns, handling what comes. */
+void vsg_settle(struct vsg *g);
 struct vvsock_stats vsg_stats(const struct vsg *g);
+
+/* Ends the test program: the harness itself, or the device's basics, fail. */
+void vsg_must(bool ok, const char *what);
 
 /* --- raw packets --------------------------------------------------------- */
 
@@ -88,6 +92,8 @@ struct vsock_pkt vsg_packet(uint16_t op, uint32_t src_port, uint32_t dst_port);
 /* Sends; waits for a free descriptor if need be. */
 void vsg_send(struct vsg *g, const struct vsock_pkt *pkt, const void *data,
               uint32_t len);
+/* Takes back what the device has used. */
+void vsg_reap_tx(struct vsg *g);
 /* The next packet of the device, without waiting; data goes to `buf`. */
 bool vsg_recv(struct vsg *g, struct vsock_pkt *out_pkt, void *buf, size_t size);
 /* The same, waiting; aborts when none comes within ten seconds. */
@@ -125,6 +131,11 @@ int vsg_host_listen(struct vsg *g, uint32_t port, int backlog);
 bool vsg_host_line(struct vsg *g, int fd, char *buf, size_t size);
 /* Reads up to `size` bytes, waiting for the first; 0: EOF, < 0: -errno. */
 ssize_t vsg_host_read(struct vsg *g, int fd, void *buf, size_t size);
+/*
+ * A guest that listens on `port` and a client of the host connected to it;
+ * returns the client's fd.
+ */
+int vsg_dial(struct vsg *g, uint32_t port, struct vsg_sock **out_s);
 /* Open fds of the process. */
 uint32_t vsg_count_fds(void);
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 
-from harness import Cases, Failure, PATIENCE, Skip, fill_pipe
+from harness import Cases, PATIENCE, fill_pipe
 
 CASES = Cases()
 MIB = 1 << 20
@@ -223,24 +223,6 @@ def everything_without_io_uring(t):
 
 
 CASES.add("BL_029_devices_by_epoll", everything_without_io_uring)
-
-
-@CASES.case("BL_029_io_uring_disabled_by_sysctl")
-def io_uring_sysctl(t):
-    path = "/proc/sys/kernel/io_uring_disabled"
-    if not os.path.exists(path):
-        raise Skip("this host's kernel has no kernel.io_uring_disabled")
-    if os.environ.get("MOTE_TEST_HOST") != "mainline":
-        raise Skip("changes the host: only in the machine of tests/mainline")
-    with open(path, "r+", encoding="ascii") as f:
-        was = f.read()
-        f.write("2")
-        f.flush()
-        try:
-            vm = t.run_payload("serial_out")
-        finally:
-            f.write(was)
-    t.check("kernel.io_uring_disabled" in vm.err, f"no remedy in: {vm.err}")
 
 
 # --- many at once ----------------------------------------------------------

@@ -65,6 +65,7 @@ def run_case(host, case, directory):
 
 def run_all(host, cases, out):
     count = {"ok": 0, "not ok": 0, "skip": 0}
+    start = time.monotonic()
     for case in cases:
         directory = os.path.join(out, case.name)
         os.mkdir(directory, 0o755)
@@ -76,6 +77,7 @@ def run_all(host, cases, out):
               flush=True)
         for line in report.splitlines():
             print("    |", line, flush=True)
+    print(f"# {time.monotonic() - start:.0f} s", flush=True)
     print(f"{count['ok']} passed, {count['not ok']} failed, "
           f"{count['skip']} skipped", flush=True)
     return 1 if count["not ok"] else 0

@@ -68,7 +68,7 @@ static void test_config_defaults(void **state)
 #define K "\"boot-source\":{\"kernel_image_path\":\"/k\"}"
 #define D(more)                                                                \
     "{" K ",\"drives\":[{\"drive_id\":\"a\",\"path_on_host\":\"/d\"" more "}]" \
-                                                                          "}"
+    "}"
 
 static void test_config_refusals_name_the_field(void **state)
 {

@@ -185,8 +185,7 @@ static int lm_launch_sources(const struct lm_launch *l, int *fds)
     return 0;
 }
 
-/* A writable copy of a list of words, in one block for free(). */
-static char **lm_words_copy(const char *const *words)
+char **lm_words_copy(const char *const *words)
 {
     size_t bytes = sizeof(char *);
     size_t n = 0;
@@ -207,11 +206,23 @@ static char **lm_words_copy(const char *const *words)
     return copy;
 }
 
-int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
+static int lm_launch_run(const struct lm_launch *l, char *const *argv,
+                         pid_t *out_pid)
 {
     int fds[LM_LIFELINE_FD + 1] = {-1, -1, -1, -1};
-    CLEANUP_FREE char **env = lm_env_new();
-    CLEANUP_FREE char **argv = NULL;
+    char **env = lm_env_new();
+    int rc = env ? lm_launch_sources(l, fds) : -ENOMEM;
+
+    if (!rc)
+        rc = lm_launch_spawn(l, argv, env, fds, out_pid);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        drop_fd(&fds[i]);
+    free(env);
+    return rc;
+}
+
+int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
+{
     char config[MOTE_PATH_CAP];
     char exit_file[MOTE_PATH_CAP];
     const char *words[] = {"mote-vmm",
@@ -227,19 +238,15 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
                            l->log_level ? "--level" : NULL,
                            l->log_level,
                            NULL};
+    char **argv;
     int rc;
 
     (void)snprintf(config, sizeof(config), "%s/" LM_CONFIG_FILE, l->slot->path);
     (void)snprintf(exit_file, sizeof(exit_file), "%s/" LM_EXIT_FILE,
                    l->slot->path);
     argv = lm_words_copy(words);
-    if (!env || !argv)
-        return lm_err_nomem(err);
-    rc = lm_launch_sources(l, fds);
-    if (!rc)
-        rc = lm_launch_spawn(l, argv, env, fds, out_pid);
-    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
-        drop_fd(&fds[i]);
+    rc = argv ? lm_launch_run(l, argv, out_pid) : -ENOMEM;
+    free(argv);
     if (rc)
         return lm_err(err, rc,
                       "%s: cannot be started: %s; build or install mote again",

@@ -34,6 +34,12 @@ struct lm_launch {
 int lm_launch(const struct lm_launch *l, pid_t *out_pid,
               struct mote_err *err) MUST_CHECK;
 
+/*
+ * A copy of a NULL-terminated list of words that posix_spawn() takes, in one
+ * block for free(); NULL when out of memory.
+ */
+char **lm_words_copy(const char *const *words);
+
 /* Files in a slot. */
 #define LM_CONFIG_FILE "config.json"
 #define LM_EXIT_FILE   "exit.json"

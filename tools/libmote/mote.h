@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef MOTE_H
-#define MOTE_H
+#ifndef LIBMOTE_MOTE_H
+#define LIBMOTE_MOTE_H
 
 /*
  * libmote: start a microVM on this host, run commands in it, end it.

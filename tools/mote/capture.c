@@ -2,6 +2,7 @@
 #include "tools/mote/capture.h"
 
 #include "tools/libmote/chan.h"
+#include "tools/libmote/launch.h"
 #include "tools/libmote/vm_end.h"
 #include "vmm/cleanup.h"
 
@@ -9,7 +10,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
@@ -21,36 +21,21 @@ struct capture_files {
     int null;
 };
 
-static int capture_spawn(const char *const *argv, const struct capture_files *f,
+static int capture_spawn(char *const *argv, const struct capture_files *f,
                          pid_t *out_pid)
 {
     posix_spawn_file_actions_t fa;
-    char **copy;
-    size_t n = 0;
     int rc = -posix_spawn_file_actions_init(&fa);
 
     if (rc)
         return rc;
-    while (argv[n])
-        n++;
-    copy = calloc(n + 1, sizeof(*copy));
-    for (size_t i = 0; copy && i < n && !rc; i++) {
-        copy[i] = strdup(argv[i]);
-        rc = copy[i] ? 0 : -ENOMEM;
-    }
-    if (!copy)
-        rc = -ENOMEM;
-    if (!rc)
-        rc = -posix_spawn_file_actions_adddup2(&fa, f->null, 0);
+    rc = -posix_spawn_file_actions_adddup2(&fa, f->null, 0);
     if (!rc)
         rc = -posix_spawn_file_actions_adddup2(&fa, f->out, 1);
     if (!rc)
         rc = -posix_spawn_file_actions_adddup2(&fa, f->err, 2);
     if (!rc)
-        rc = -posix_spawn(out_pid, argv[0], &fa, NULL, copy, environ);
-    for (size_t i = 0; copy && i < n; i++)
-        free(copy[i]);
-    free(copy);
+        rc = -posix_spawn(out_pid, argv[0], &fa, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&fa);
     return rc;
 }
@@ -97,6 +82,7 @@ int capture_run(const char *const *argv, int timeout_ms, size_t max_bytes,
     CLEANUP_FD int e = memfd_create("mote-err", MFD_CLOEXEC);
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct capture_files files = {o, e, null};
+    CLEANUP_FREE char **copy = lm_words_copy(argv);
     pid_t pid = 0;
     int status = 0;
     int rc;
@@ -104,7 +90,9 @@ int capture_run(const char *const *argv, int timeout_ms, size_t max_bytes,
     *out = (struct capture){.exit_code = -1};
     if (o < 0 || e < 0 || null < 0)
         return neg_errno();
-    rc = capture_spawn(argv, &files, &pid);
+    if (!copy)
+        return -ENOMEM;
+    rc = capture_spawn(copy, &files, &pid);
     if (!rc)
         rc = capture_wait(pid, timeout_ms, &status);
     if (rc)

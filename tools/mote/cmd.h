@@ -33,11 +33,11 @@ extern const struct command cmd_help;
 extern const struct command *const cmd_all[];
 
 /*
- * Parses the options of `c`. True: go on with the operands from *out_first.
- * False: help or a usage error was printed, *out_code is the exit code
- * (`usage_code` for an error).
+ * Parses the options of `c` into `dst` and returns the index of the first
+ * operand. -1: help or a usage error was printed, and *code, which goes in
+ * as the exit code of a usage error, is the exit code.
  */
-bool cmd_parse(const struct command *c, int argc, char *const *argv, void *dst,
-               int *out_first, int usage_code, int *out_code);
+int cmd_parse(const struct command *c, int argc, char *const *argv, void *dst,
+              int *code);
 
 #endif

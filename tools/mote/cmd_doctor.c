@@ -129,11 +129,11 @@ static int doctor_main(const struct cli *cli, int argc, char **argv)
     struct doctor_opts o = {0};
     struct doctor d = {0};
     bool ok = true;
-    int first = 0;
-    int code = 0;
+    int code = EXIT_USAGE;
+    int first = cmd_parse(&cmd_doctor, argc, argv, &o, &code);
 
     (void)cli;
-    if (!cmd_parse(&cmd_doctor, argc, argv, &o, &first, EXIT_USAGE, &code))
+    if (first < 0)
         return code;
     if (first < argc) {
         ui_error("doctor %s: takes no operand; `mote doctor --help` explains "

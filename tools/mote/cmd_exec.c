@@ -70,11 +70,11 @@ static int exec_main(const struct cli *cli, int argc, char **argv)
     struct mote_exec_params exec;
     struct mote_vm_info info;
     struct mote_err err = {0};
-    int first = 0;
-    int code = 0;
+    int code = EXIT_MOTE_FAILED;
+    int first = cmd_parse(&cmd_exec, argc, argv, &o, &code);
     int rc;
 
-    if (!cmd_parse(&cmd_exec, argc, argv, &o, &first, EXIT_MOTE_FAILED, &code))
+    if (first < 0)
         return code;
     if (first >= argc) {
         ui_error("exec: NAME is missing; `mote ls` lists the machines");

@@ -118,11 +118,11 @@ static int ls_main(const struct cli *cli, int argc, char **argv)
     struct ls_opts o = {0};
     struct mote_err err = {0};
     size_t count = 0;
-    int first = 0;
-    int code = 0;
+    int code = EXIT_USAGE;
+    int first = cmd_parse(&cmd_ls, argc, argv, &o, &code);
 
     (void)cli;
-    if (!cmd_parse(&cmd_ls, argc, argv, &o, &first, EXIT_USAGE, &code))
+    if (first < 0)
         return code;
     if (first < argc) {
         ui_error("ls %s: takes no operand; `mote ls --help` explains it",

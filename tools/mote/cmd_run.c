@@ -228,7 +228,7 @@ static void run_print_times(const struct mote_vm_times *t,
                  t->start_to_ready_ms, r->command_ms, total_ms);
         return;
     }
-    ui_error("boot %.0f ms (monitor %.0f, kernel %.0f, agent %.0f), command "
+    ui_error("boot %.0f ms (start %.0f, kernel %.0f, agent %.0f), command "
              "%.0f ms, total %.0f ms",
              t->start_to_ready_ms, t->start_to_ready_ms - guest_ms,
              t->kernel_ms, t->agent_ms, r->command_ms, total_ms);
@@ -323,34 +323,40 @@ static int run_machine(const struct run_opts *o, const struct run_plan *plan,
     return code;
 }
 
+static int run_planned(const struct cli *cli, struct run_opts *o,
+                       struct run_plan *plan, int argc, char **argv, int first)
+{
+    struct mote_exec_params exec;
+    struct mote_err err = {0};
+    int rc = exec_opts_make(&o->exec, cli, argc, argv, first, &exec);
+    int code = EXIT_MOTE_FAILED;
+
+    if (rc)
+        (void)lm_err_nomem(&err);
+    else
+        rc = run_make_plan(o, plan, &err);
+    if (rc)
+        ui_fail(&err, false);
+    else
+        code = run_machine(o, plan, &exec);
+    exec_opts_free(&o->exec);
+    run_free_plan(plan);
+    return code;
+}
+
 static int run_main(const struct cli *cli, int argc, char **argv)
 {
     struct run_opts o = {
         .cpus = 1, .mem_bytes = 512 * MIB, .exec = EXEC_OPTS_DEFAULT};
-    CLEANUP_FREE struct run_plan *plan = calloc(1, sizeof(*plan));
-    struct mote_exec_params exec;
-    struct mote_err err = {0};
-    int first = 0;
+    struct run_plan plan = {0};
     int code = EXIT_MOTE_FAILED;
-    int rc;
+    int first = cmd_parse(&cmd_run, argc, argv, &o, &code);
 
-    if (!cmd_parse(&cmd_run, argc, argv, &o, &first, EXIT_MOTE_FAILED, &code))
+    if (first < 0)
         return code;
-    rc =
-        plan ? exec_opts_make(&o.exec, cli, argc, argv, first, &exec) : -ENOMEM;
-    if (rc)
-        (void)lm_err_nomem(&err);
-    if (!rc)
-        rc = run_make_plan(&o, plan, &err);
-    if (rc)
-        ui_fail(&err, false);
-    else
-        code = run_machine(&o, plan, &exec);
-    if (plan)
-        run_free_plan(plan);
-    exec_opts_free(&o.exec);
+    code = run_planned(cli, &o, &plan, argc, argv, first);
     opts_free(&run_table, &o);
-    return rc ? EXIT_MOTE_FAILED : code;
+    return code;
 }
 
 const struct command cmd_run = {"run", &run_table, run_main};

@@ -48,16 +48,17 @@ static int stop_one(const char *name, const struct stop_opts *o)
 static int stop_main(const struct cli *cli, int argc, char **argv)
 {
     struct stop_opts o = {.timeout_ms = 20000};
-    int first = 0;
-    int code = 0;
+    int code = EXIT_USAGE;
+    int first = cmd_parse(&cmd_stop, argc, argv, &o, &code);
 
     (void)cli;
-    if (!cmd_parse(&cmd_stop, argc, argv, &o, &first, EXIT_USAGE, &code))
+    if (first < 0)
         return code;
     if (first >= argc) {
         ui_error("stop: NAME is missing; `mote ls` lists the machines");
         return EXIT_USAGE;
     }
+    code = 0;
     for (int i = first; i < argc; i++)
         code |= stop_one(argv[i], &o);
     return code;

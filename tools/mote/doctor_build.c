@@ -62,7 +62,7 @@ static void build_check(struct check *c, const char *name,
     char path[MOTE_PATH_CAP];
     char tree[MOTE_PATH_CAP];
     char dir[MOTE_PATH_CAP + 64];
-    char newer[128] = "";
+    char newer[256] = "";
     struct mote_err err;
     struct stat st;
 

@@ -29,23 +29,23 @@ static void main_usage(FILE *f)
     (void)fprintf(f, "\n`mote COMMAND --help` tells the options of each.\n");
 }
 
-bool cmd_parse(const struct command *c, int argc, char *const *argv, void *dst,
-               int *out_first, int usage_code, int *out_code)
+int cmd_parse(const struct command *c, int argc, char *const *argv, void *dst,
+              int *code)
 {
     struct mote_err err = {0};
-    int rc = opts_parse(c->table, argc, argv, dst, out_first, &err);
+    int first = 0;
+    int rc = opts_parse(c->table, argc, argv, dst, &first, &err);
 
     if (rc == 0)
-        return true;
+        return first;
     if (rc > 0) {
         opts_help(stdout, "mote", c->table);
-        *out_code = ui_finish(0);
+        *code = ui_finish(0);
     } else {
         ui_fail(&err, false);
-        *out_code = usage_code;
     }
     opts_free(c->table, dst);
-    return false;
+    return -1;
 }
 
 /* --- version and help --------------------------------------------------------
@@ -56,11 +56,11 @@ static const struct opt_table version_table = {
 
 static int version_run(const struct cli *cli, int argc, char **argv)
 {
-    int first = 0;
-    int code = 0;
+    int code = EXIT_USAGE;
+    int first = cmd_parse(&cmd_version, argc, argv, NULL, &code);
 
     (void)cli;
-    if (!cmd_parse(&cmd_version, argc, argv, NULL, &first, EXIT_USAGE, &code))
+    if (first < 0)
         return code;
     (void)printf("mote %s\n", mote_version());
     return ui_finish(0);
@@ -74,11 +74,11 @@ static const struct opt_table help_table = {
 static int help_run(const struct cli *cli, int argc, char **argv)
 {
     const struct command *c;
-    int first = 0;
-    int code = 0;
+    int code = EXIT_USAGE;
+    int first = cmd_parse(&cmd_help, argc, argv, NULL, &code);
 
     (void)cli;
-    if (!cmd_parse(&cmd_help, argc, argv, NULL, &first, EXIT_USAGE, &code))
+    if (first < 0)
         return code;
     if (first >= argc) {
         main_usage(stdout);
