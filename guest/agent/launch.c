@@ -164,6 +164,12 @@ static int launch_run(struct cmd *cmd, const struct start *start,
     spawn->terminal = start->want_pty;
     tree_new(cmd->agent, &cmd->tree);
     cmd->tree.pid = spawn_run(spawn, cmd->tree.cgroup_fd);
+    if (cmd->tree.pid < 0 && cmd->tree.cgroup_fd >= 0 &&
+        cmd->tree.pid != -EAGAIN && cmd->tree.pid != -ENOMEM) {
+        /* The guest's root may have spoilt the groups; commands still run. */
+        tree_release(cmd->agent, &cmd->tree);
+        cmd->tree.pid = spawn_run(spawn, -1);
+    }
     return cmd->tree.pid < 0 ? cmd->tree.pid : 0;
 }
 
