@@ -42,6 +42,12 @@ class Cases(list):
         return register
 
 
+def printable(data):
+    """Text of a serial port that may have put out anything."""
+    return "".join(chr(b) if 32 <= b < 127 or b == 10 else f"\\x{b:02x}"
+                   for b in data)
+
+
 def die_with_parent():
     """In the child: a runner that is killed leaves no VM behind."""
     PR_SET_PDEATHSIG = 1
@@ -284,12 +290,13 @@ class Test:
 
     def judge(self, vm):
         code = vm.wait()
-        said = vm.out.decode(errors="replace").strip().splitlines()
+        said = printable(vm.out).strip().splitlines()
         last = said[-1] if said else ""
         if code == SKIP:
             raise Skip(last.removeprefix("SKIP: "))
         if code != PASS:
-            raise Failure(f"code {code}: " + last.removeprefix("FAIL: "))
+            raise Failure(f"{vm.name}: code {code}: " +
+                          last.removeprefix("FAIL: "))
         self.eq(vm.report["reason"], "test", "reason in the exit file")
 
     def parked(self, **options):
@@ -335,8 +342,10 @@ class Test:
     def report(self):
         """What the VMs said, for a reader who looks for the fault."""
         text = ""
-        for vm in self.vms[:4]:
-            out = vm.out.decode(errors="backslashreplace")[-3000:]
+        # Of many, those that did not end well come first.
+        vms = sorted(self.vms, key=lambda vm: vm.process.poll() == 0)
+        for vm in vms[:4]:
+            out = printable(vm.out[-3000:])
             text += f"{vm.name}: {' '.join(vm.argv)}\n"
             text += f"{vm.name}: exit code {vm.process.poll()}\n"
             text += "".join(f"serial: {x}\n" for x in out.splitlines())
