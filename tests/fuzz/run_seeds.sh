@@ -22,5 +22,9 @@ for prog in "$dir"/fuzz_*; do
         failed=$((failed + 1))
     fi
 done
+if [ $((passed + failed)) -eq 0 ]; then
+    echo "not ok seeds (no programs in $dir: make seed-bins)"
+    failed=1
+fi
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]
