@@ -296,8 +296,8 @@ struct spawn *spawn_new(struct pool *pool, const struct start *start,
         return NULL;
     /* Not the stack between them: it is large, and needs no zeros. */
     memset(s, 0, offsetof(struct spawn, stack));
-    memset(s + 1, 0, pointers * sizeof(char *));
     arena.pointers = (char **)(s + 1);
+    memset(arena.pointers, 0, pointers * sizeof(*arena.pointers));
     arena.text = (char *)(arena.pointers + pointers);
     s->argv = spawn_vector(&arena, start, MOTE_ATTR_ARG, 0);
     s->envp = spawn_vector(&arena, start, MOTE_ATTR_ENV, SPAWN_DEFAULTS);
