@@ -5,17 +5,17 @@
 set -eu
 
 run_packages="
-    gcc libc6-dev linux-libc-dev pkg-config musl-tools
+    gcc binutils make perl libc6-dev linux-libc-dev pkg-config musl-tools
     liburing-dev libfdt-dev libjansson-dev
     zlib1g-dev libzstd-dev liblz4-dev liblzma-dev
-    linux-source-6.12 xz-utils patch flex bison bc libelf-dev libssl-dev
-    busybox-static erofs-utils python3
+    linux-source-6.12 xz-utils patch flex bison bc libelf-dev
+    busybox-static python3
 "
 test_packages="
     clang clang-format clang-tidy libclang-rt-14-dev cppcheck
-    libcmocka-dev libseccomp-dev
+    libcmocka-dev
     qemu-system-x86 cpio kmod device-tree-compiler
-    iproute2 strace valgrind
+    iproute2 util-linux procps erofs-utils e2fsprogs strace git
 "
 
 case "${1:-}" in
