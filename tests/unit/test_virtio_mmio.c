@@ -935,6 +935,22 @@ static void test_mmio_shutdown_resets_a_running_device(void **state)
     start(f);
 }
 
+/* A guest that queues its last words and ends at once has them carried out,
+ * though the kick and the end come in one turn of the loop. */
+static void test_mmio_shutdown_serves_what_was_queued_before(void **state)
+{
+    struct fixture *f = *state;
+    struct ev_call down = {.fn = do_shutdown, .arg = f};
+    int kicks = 0;
+
+    start(f);
+    evloop_post(f->loop, &down);
+    sem_wait(&f->done);
+    sem_getvalue(&f->t.kicked, &kicks);
+    assert_true(kicks > 0);
+    assert_int_equal(f->t.resets, 1);
+}
+
 /* The VM stops: a vCPU that still runs changes nothing any more. */
 static void test_mmio_nothing_starts_once_waits_are_cancelled(void **state)
 {
@@ -1034,6 +1050,7 @@ int main(void)
         T(test_mmio_second_vcpu_waits_for_the_first),
         T(test_mmio_cancel_ends_the_wait_of_a_vcpu),
         T(test_mmio_shutdown_resets_a_running_device),
+        T(test_mmio_shutdown_serves_what_was_queued_before),
         T(test_mmio_nothing_starts_once_waits_are_cancelled),
         T(test_mmio_start_that_comes_after_the_shutdown),
     };
