@@ -11,15 +11,14 @@ skipped=0
 for part in 'tests/kvm/run.sh' 'tests/e2e/run.sh full'; do
     echo "== $part"
     # shellcheck disable=SC2086 # a command with its argument
-    $part >"$out" 2>&1
-    rc=$?
-    cat "$out"
+    { $part 2>&1; echo "$?" >"$out.rc"; } | tee "$out"
+    rc=$(cat "$out.rc")
     # shellcheck disable=SC2046 # three numbers
     set -- $(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$out" | tail -1)
     [ $# -eq 3 ] || set -- 0 1 0
     [ "$rc" -ne 0 ] && [ "$2" -eq 0 ] && set -- "$1" 1 "$3"
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 done
-rm -f "$out"
+rm -f "$out" "$out.rc"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
