@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +74,20 @@ static void main_reap(struct loop_source *source, uint32_t events)
         tree_sweep(agent);
 }
 
+/*
+ * Ignored signals would stay ignored in commands; PID 1 has none. By the raw
+ * call: libc keeps 32 to 34 to itself, and programs that were started by
+ * glibc's posix_spawn (so by make) have two of them ignored.
+ */
+static void main_default_signals(void)
+{
+    /* The kernel's struct sigaction: handler, flags, restorer, mask. */
+    static const uint64_t dflt[4];
+
+    for (long sig = 1; sig < NSIG; sig++)
+        (void)syscall(SYS_rt_sigaction, sig, dflt, NULL, sizeof(dflt[3]));
+}
+
 /* Signals wait; children are told of by a descriptor. PID 1 has no use for
  * any other, a test wants to be stopped. */
 static int main_signals(struct agent *agent)
@@ -85,9 +100,7 @@ static int main_signals(struct agent *agent)
     if (!agent->is_init) {
         blocked = children;
         sigaddset(&blocked, SIGPIPE);
-        /* Ignored signals would stay ignored in commands. PID 1 has none. */
-        for (int i = 1; i < NSIG; i++)
-            (void)signal(i, SIG_DFL);
+        main_default_signals();
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     }
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) < 0)
