@@ -79,7 +79,7 @@ def one_device_too_many_is_refused_with_the_limit(host, work):
     for i in range(20):
         words += ["--disk", image(work, "d%d" % i, bytes(512))]
     r = mote_run(host, *words, "--", "true")
-    check(r.rc == 125 and b"16" in r.err or b"18" in r.err, str(r))
+    check(r.rc == 125 and (b"16" in r.err or b"18" in r.err), str(r))
 
 
 @case("full")

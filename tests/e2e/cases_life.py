@@ -160,7 +160,7 @@ def BL_005_long_values_travel_and_long_boot_args_are_refused(host, work):
                  "echo ${#BIG} " + "x" * 2048)
     check(r.rc == 0 and r.out.startswith(b"3072 "), str(r))
     r = mote_run(host, "--boot-args", "w" * 5000, "--", "true")
-    check(r.rc == 125 and b"2047" in r.err or b"2048" in r.err, str(r))
+    check(r.rc == 125 and (b"2047" in r.err or b"2048" in r.err), str(r))
 
 
 @case("full")
