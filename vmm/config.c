@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/config.h"
 
+#include "vmm/config_int.h"
 #include "vmm/layout_x86.h"
 
-#include <ctype.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
@@ -12,13 +11,6 @@
 /* A vsock path is extended by "_4294967295" for guest-initiated connections;
  * longer port suffixes than fit are refused per connection. */
 #define CONFIG_SOCKET_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
-
-struct config_ctx {
-    struct vm_config *c;
-    struct errmsg *err;
-    const char *file;
-    const char *section;
-};
 
 void config_init(struct vm_config *c)
 {
@@ -39,73 +31,6 @@ void config_fini(struct vm_config *c)
         free(c->drives[i].path);
     }
     memset(c, 0, sizeof(*c));
-}
-
-/* --- typed fields ----------------------------------------------------------
- */
-
-static int config_bad(struct config_ctx *x, const char *field, const char *want)
-{
-    return err_set(x->err, -EINVAL, "%s: %s.%s: must be %s", x->file,
-                   x->section, field, want);
-}
-
-static int config_string(struct config_ctx *x, const char *field,
-                         const json_t *v, char **out)
-{
-    if (!json_is_string(v) || json_string_length(v) == 0)
-        return config_bad(x, field, "a non-empty string");
-    if (strlen(json_string_value(v)) != json_string_length(v))
-        return config_bad(x, field, "a string without NUL bytes");
-    free(*out);
-    *out = strdup(json_string_value(v));
-    return *out ? 0 : err_set(x->err, -ENOMEM, "out of memory");
-}
-
-static int config_bool(struct config_ctx *x, const char *field, const json_t *v,
-                       bool *out)
-{
-    if (!json_is_boolean(v))
-        return config_bad(x, field, "true or false");
-    *out = json_is_true(v);
-    return 0;
-}
-
-static int config_uint(struct config_ctx *x, const char *field, const json_t *v,
-                       uint64_t lo, uint64_t hi, uint64_t *out)
-{
-    char want[64];
-    json_int_t n = json_integer_value(v);
-
-    if (!json_is_integer(v) || n < 0 || (uint64_t)n < lo || (uint64_t)n > hi) {
-        (void)snprintf(want, sizeof(want), "a whole number from %llu to %llu",
-                       (unsigned long long)lo, (unsigned long long)hi);
-        return config_bad(x, field, want);
-    }
-    *out = (uint64_t)n;
-    return 0;
-}
-
-static int config_unknown(struct config_ctx *x, const char *field)
-{
-    return err_set(x->err, -EINVAL, "%s: %s.%s: unknown field; remove it",
-                   x->file, x->section, field);
-}
-
-static int config_unsupported(struct config_ctx *x, const char *field)
-{
-    return err_set(x->err, -EINVAL,
-                   "%s: %s.%s: not supported by this version; remove it",
-                   x->file, x->section, field);
-}
-
-static bool config_is_one_of(const char *field, const char *const *list)
-{
-    for (; *list; list++) {
-        if (!strcmp(field, *list))
-            return true;
-    }
-    return false;
 }
 
 /* --- sections --------------------------------------------------------------
@@ -156,110 +81,6 @@ static int config_machine_field(struct config_ctx *x, const char *f, json_t *v)
     if (config_is_one_of(f, later))
         return config_machine_unsupported(x, f, v);
     return config_unknown(x, f);
-}
-
-static int config_drive_field(struct config_ctx *x, struct config_drive *d,
-                              const char *f, json_t *v)
-{
-    static const char *const later[] = {"partuuid", "rate_limiter", "socket",
-                                        NULL};
-
-    if (!strcmp(f, "drive_id"))
-        return config_string(x, f, v, &d->id);
-    if (!strcmp(f, "path_on_host"))
-        return config_string(x, f, v, &d->path);
-    if (!strcmp(f, "is_root_device"))
-        return config_bool(x, f, v, &d->is_root);
-    if (!strcmp(f, "is_read_only"))
-        return json_is_null(v) ? 0 : config_bool(x, f, v, &d->read_only);
-    if (config_is_one_of(f, later))
-        return json_is_null(v) ? 0 : config_unsupported(x, f);
-    if (!strcmp(f, "cache_type")) {
-        const char *s = json_string_value(v);
-
-        if (s && !strcmp(s, "Writeback"))
-            return 0; /* what mote always does */
-        return config_unsupported(x, f);
-    }
-    if (!strcmp(f, "io_engine")) {
-        const char *s = json_string_value(v);
-
-        if (s && !strcmp(s, "Async"))
-            return 0;
-        return config_unsupported(x, f);
-    }
-    return config_unknown(x, f);
-}
-
-static bool config_id_ok(const char *id)
-{
-    if (!*id)
-        return false;
-    for (; *id; id++) {
-        if (!isalnum((unsigned char)*id) && *id != '_')
-            return false;
-    }
-    return true;
-}
-
-static int config_check_drive(struct config_ctx *x,
-                              const struct config_drive *d)
-{
-    if (!d->id || !d->path)
-        return err_set(x->err, -EINVAL,
-                       "%s: drives: each needs drive_id and path_on_host",
-                       x->file);
-    if (!config_id_ok(d->id))
-        return config_bad(x, "drive_id", "letters, digits and underscores");
-    for (size_t i = 0; i < x->c->num_drives; i++) {
-        const struct config_drive *o = &x->c->drives[i];
-
-        if (o != d && !strcmp(o->id, d->id))
-            return err_set(x->err, -EINVAL,
-                           "%s: drives: two have the drive_id %s; rename one",
-                           x->file, d->id);
-        if (o != d && o->is_root && d->is_root)
-            return err_set(x->err, -EINVAL,
-                           "%s: drives: %s and %s are both is_root_device; "
-                           "clear one",
-                           x->file, o->id, d->id);
-    }
-    return 0;
-}
-
-static int config_drives(struct config_ctx *x, json_t *list)
-{
-    size_t i;
-    json_t *item;
-
-    if (!json_is_array(list))
-        return err_set(x->err, -EINVAL, "%s: drives: must be a list", x->file);
-    json_array_foreach(list, i, item)
-    {
-        struct config_drive *d = &x->c->drives[x->c->num_drives];
-        const char *f;
-        json_t *v;
-        int rc;
-
-        if (x->c->num_drives == CONFIG_MAX_DRIVES)
-            return err_set(x->err, -EINVAL,
-                           "%s: drives: %u at most; remove some", x->file,
-                           CONFIG_MAX_DRIVES);
-        if (!json_is_object(item))
-            return err_set(x->err, -EINVAL, "%s: drives: must be objects",
-                           x->file);
-        x->c->num_drives++; /* from now on config_fini() frees it */
-        json_object_foreach(item, f, v)
-        {
-            rc = config_drive_field(x, d, f, v);
-            if (rc)
-                return rc;
-        }
-        rc = config_check_drive(x, d);
-        if (rc)
-            return rc;
-    }
-    return 0;
 }
 
 static int config_vsock_field(struct config_ctx *x, const char *f, json_t *v)

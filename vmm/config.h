@@ -11,6 +11,7 @@
  * Threads: any. Errors: -EINVAL (content) or -errno (file), with a line.
  */
 
+#include "devices/rate_limit.h"
 #include "vmm/errmsg.h"
 
 #define CONFIG_MAX_DRIVES    16u

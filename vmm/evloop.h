@@ -105,7 +105,12 @@ void evloop_timer_cancel(struct evloop *loop, struct ev_timer *t);
 
 /* --- file I/O ----------------------------------------------------------- */
 
-enum ev_io_op { EV_IO_READV, EV_IO_WRITEV, EV_IO_FDATASYNC };
+enum ev_io_op {
+    EV_IO_READV,
+    EV_IO_WRITEV,
+    EV_IO_FDATASYNC,
+    EV_IO_FALLOCATE, /* `mode` (FALLOC_FL_*) over [offset, offset + len) */
+};
 
 /*
  * One request on a file. `fn` runs exactly once on the loop's thread, never
@@ -114,6 +119,7 @@ enum ev_io_op { EV_IO_READV, EV_IO_WRITEV, EV_IO_FDATASYNC };
  * stay valid until `fn` ran. All requests of one turn enter the kernel with
  * one system call.
  */
+#define EV_IO_STREAM UINT64_MAX /* offset of files that have no position */
 struct ev_io;
 typedef void (*ev_io_fn)(struct ev_io *io, int32_t result);
 struct ev_io {
@@ -122,6 +128,8 @@ struct ev_io {
     const struct iovec *iov;
     uint32_t iovcnt;
     uint64_t offset_bytes;
+    uint64_t len_bytes; /* EV_IO_FALLOCATE only, as is `mode` */
+    int mode;
     ev_io_fn fn;
     void *arg;
     struct ev_io *next_; /* private */

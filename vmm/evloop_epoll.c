@@ -2,12 +2,14 @@
 /*
  * The epoll back end, for hosts that forbid io_uring. File I/O is plain and
  * blocking, done between two waits so that no callback runs inside a submit.
- * syscalls: epoll_create1 epoll_ctl epoll_pwait2 read preadv pwritev fdatasync
+ * syscalls: epoll_create1 epoll_ctl epoll_pwait2 read preadv2 pwritev2
+ * fdatasync fallocate
  */
 #include "vmm/evloop_int.h"
 
 #include "vmm/cleanup.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -118,13 +120,19 @@ static int32_t epollb_do_io(const struct ev_io *io)
 
     switch (io->op) {
     case EV_IO_READV:
-        n = preadv(io->fd, io->iov, (int)io->iovcnt, (off_t)io->offset_bytes);
+        n = preadv2(io->fd, io->iov, (int)io->iovcnt, (off_t)io->offset_bytes,
+                    0);
         break;
     case EV_IO_WRITEV:
-        n = pwritev(io->fd, io->iov, (int)io->iovcnt, (off_t)io->offset_bytes);
+        n = pwritev2(io->fd, io->iov, (int)io->iovcnt, (off_t)io->offset_bytes,
+                     0);
         break;
     case EV_IO_FDATASYNC:
         n = fdatasync(io->fd);
+        break;
+    case EV_IO_FALLOCATE:
+        n = fallocate(io->fd, io->mode, (off_t)io->offset_bytes,
+                      (off_t)io->len_bytes);
         break;
     }
     return n < 0 ? neg_errno() : (int32_t)n;

@@ -25,8 +25,9 @@ struct uring {
 };
 
 static const uint8_t uring_allowed[] = {
-    IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL, IORING_OP_READ,
-    IORING_OP_READV,    IORING_OP_WRITEV,       IORING_OP_FSYNC,
+    IORING_OP_POLL_ADD,  IORING_OP_ASYNC_CANCEL, IORING_OP_READ,
+    IORING_OP_READV,     IORING_OP_WRITEV,       IORING_OP_FSYNC,
+    IORING_OP_FALLOCATE,
 };
 
 /* user_data: a slot's index (odd after shifting), or an aligned ev_io. */
@@ -175,6 +176,10 @@ static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
         break;
     case EV_IO_FDATASYNC:
         io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
+        break;
+    case EV_IO_FALLOCATE:
+        io_uring_prep_fallocate(sqe, io->fd, io->mode, (off_t)io->offset_bytes,
+                                (off_t)io->len_bytes);
         break;
     }
     io_uring_sqe_set_data64(sqe, (uint64_t)(uintptr_t)io);

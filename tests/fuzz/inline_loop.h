@@ -154,9 +154,11 @@ static void inline_run_io(struct evloop *loop)
         ssize_t n;
 
         if (io->op == EV_IO_READV)
-            n = preadv(io->fd, io->iov, (int)io->iovcnt, off);
+            n = preadv2(io->fd, io->iov, (int)io->iovcnt, off, 0);
         else if (io->op == EV_IO_WRITEV)
-            n = pwritev(io->fd, io->iov, (int)io->iovcnt, off);
+            n = pwritev2(io->fd, io->iov, (int)io->iovcnt, off, 0);
+        else if (io->op == EV_IO_FALLOCATE)
+            n = fallocate(io->fd, io->mode, off, (off_t)io->len_bytes);
         else
             n = fdatasync(io->fd);
         io->fn(io, n < 0 ? neg_errno() : (int32_t)n);

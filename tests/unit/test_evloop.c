@@ -456,6 +456,51 @@ static void test_io_write_sync_read_back(void **state)
     close(fd);
 }
 
+static void test_io_fallocate_punches_a_hole(void **state)
+{
+    struct fixture *f = fixture(state);
+    struct io_case c = {.f = f};
+    char page[4096], got[4096];
+    int fd = memfd_create("t", 0);
+
+    memset(page, 'x', sizeof(page));
+    assert_int_equal(pwrite(fd, page, sizeof(page), 4096), 4096);
+    c.io = (struct ev_io){.op = EV_IO_FALLOCATE,
+                          .fd = fd,
+                          .mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                          .offset_bytes = 4096,
+                          .len_bytes = 4096,
+                          .fn = on_io,
+                          .arg = &c};
+    evloop_io_submit(f->loop, &c.io);
+    run(f);
+    assert_int_equal(c.result, 0);
+    memset(page, 0, sizeof(page));
+    assert_int_equal(pread(fd, got, sizeof(got), 4096), 4096);
+    assert_memory_equal(got, page, sizeof(page));
+    close(fd);
+}
+
+static void test_io_on_a_stream_has_no_offset(void **state)
+{
+    struct fixture *f = fixture(state);
+    struct io_case c = {.f = f};
+    char a[3] = "abc", b[5] = "defg";
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    c.iov[0] = (struct iovec){a, sizeof(a)};
+    c.iov[1] = (struct iovec){b, sizeof(b)};
+    do_io(&c, EV_IO_WRITEV, fds[0], EV_IO_STREAM);
+    assert_int_equal(c.result, 8);
+    memset(a, 0, sizeof(a));
+    do_io(&c, EV_IO_READV, fds[1], EV_IO_STREAM);
+    assert_int_equal(c.result, 8);
+    assert_memory_equal(a, "abc", 3);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void test_io_error_is_passed_on(void **state)
 {
     struct fixture *f = fixture(state);
@@ -684,6 +729,8 @@ int main(void)
         BOTH(test_counter_slot_reused_within_a_turn_gets_no_stale_event),
         BOTH(test_timers_fire_in_order_and_cancelled_ones_do_not),
         BOTH(test_io_write_sync_read_back),
+        BOTH(test_io_fallocate_punches_a_hole),
+        BOTH(test_io_on_a_stream_has_no_offset),
         BOTH(test_io_error_is_passed_on),
         BOTH(test_io_more_requests_than_ring_entries),
         BOTH(test_posts_from_a_thread_run_in_order),
