@@ -66,6 +66,8 @@ esac
 passed=0
 failed=0
 skipped=0
+failures=$logs/failures.txt
+: >"$failures"
 for name in $lanes; do
     log=$logs/$name.log
     start=$(date +%s)
@@ -88,9 +90,15 @@ for name in $lanes; do
         "$name" "$word" "$p" "$f" "$s" "$(($(date +%s) - start))"
     grep -E '^skip ' "$log" | sed 's/^/    /'
     if [ "$f" -gt 0 ]; then
+        # By name first: what reads this output may keep only a part of it.
+        grep -E '^(not ok|FAIL|\[  FAILED  \] test)' "$log" | sort -u | tee -a "$failures" | sed 's/^/    /'
         echo "    the end of $log:"
         tail -n 60 "$log" | sed 's/^/    | /'
     fi
 done
+if [ -s "$failures" ]; then
+    echo 'failed:'
+    sed 's/^/    /' "$failures"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
