@@ -97,6 +97,14 @@ int kvm_open(struct kvm *kvm, struct errmsg *err)
     if (kvm->sys_fd < 0)
         return kvm_open_error(neg_errno(), err);
     version = ioctl(kvm->sys_fd, KVM_GET_API_VERSION, 0);
+    if (version < 0) {
+        rc = neg_errno();
+        rc = err_set(err, rc,
+                     KVM_PATH ": is another device, not KVM (%s); remove it "
+                              "and load the module kvm_intel or kvm_amd",
+                     err_reason(rc));
+        goto err;
+    }
     if (version != KVM_API_VERSION) {
         rc = err_set(err, -ENOTSUP,
                      KVM_PATH ": API version %d where %d is needed; use a "

@@ -352,6 +352,15 @@ static int machine_write_vmgenid(struct machine *m, const struct vm_config *c,
     return 0;
 }
 
+/*
+ * Files that the configuration names are at fault: for whoever started us that
+ * is a bad configuration, whatever errno says; the line has the reason.
+ */
+static int machine_named(int rc)
+{
+    return rc ? -EINVAL : 0;
+}
+
 static int machine_build(struct machine *m, const struct vm_config *c,
                          struct errmsg *err)
 {
@@ -372,14 +381,14 @@ static int machine_build(struct machine *m, const struct vm_config *c,
             .console_out_fd = m->options.console_out_fd,
         };
 
-        rc = devices_new(&env, c, &m->devices, err);
+        rc = machine_named(devices_new(&env, c, &m->devices, err));
     }
     if (rc == 0)
         rc = machine_build_vcpus(m, c->num_vcpus, err);
     if (rc == 0)
         rc = machine_write_vmgenid(m, c, err);
     if (rc == 0)
-        rc = machine_load(m, c, err);
+        rc = machine_named(machine_load(m, c, err));
     return rc;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mote-vmm: one process is one virtual machine. */
+#include "boot/boot_x86.h"
 #include "vmm/cleanup.h"
 #include "vmm/config.h"
 #include "vmm/endings.h"
@@ -151,6 +152,17 @@ static int main_start(const struct vm_config *c, const struct vmm_options *o,
     return code;
 }
 
+/* What can be known of a machine without making it. */
+static int main_check(const struct vm_config *c, struct log *log)
+{
+    struct errmsg err = {""};
+    int rc = c->boot_args ? boot_check_cmdline(c->boot_args, &err) : 0;
+
+    if (rc == 0)
+        rc = boot_check_kernel(c->kernel_path, &err);
+    return rc ? main_fail(log, &err, EXIT_CODE_CONFIG) : 0;
+}
+
 /*
  * Whoever starts us with a closed standard descriptor must not find guest
  * output in a file that got its number.
@@ -208,7 +220,7 @@ int main(int argc, char **argv)
         config_validate(&config, &err))
         code = main_fail(&log, &err, EXIT_CODE_CONFIG);
     else if (o.check)
-        code = 0;
+        code = main_check(&config, &log);
     else
         code = main_start(&config, &o, &log, start_ns);
     config_fini(&config);

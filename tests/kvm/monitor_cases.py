@@ -16,8 +16,6 @@ MIB = 1 << 20
 
 ARGUMENTS = 153
 CONFIG = 152
-# Faults of files and sizes that the configuration names.
-NAMED = (1, CONFIG)
 
 
 # --- arguments -------------------------------------------------------------
@@ -173,6 +171,20 @@ def check_good(t):
     t.no_stray_files(["disk"])
 
 
+@CASES.case("config_check_reads_the_kernel", kvm=False)
+def check_reads_the_kernel(t):
+    t.file("text", b"not a kernel\n")
+    t.refused(t.start(t.config("text"), args=["--check"]), CONFIG, "kernel text")
+    t.refused(t.start(t.config("nowhere"), args=["--check"]), CONFIG, "nowhere")
+
+
+@CASES.case("config_check_reads_the_command_line", kvm=False)
+def check_reads_the_command_line(t):
+    doc = t.config(t.host.payload("serial_out"))
+    doc["boot-source"]["boot_args"] = "quiet\nroot=/dev/vda"
+    t.refused(t.start(doc, args=["--check"]), CONFIG, "command line")
+
+
 @CASES.case("config_check_bad", kvm=False)
 def check_bad(t):
     doc = t.config(t.host.payload("serial_out"), cpus=33)
@@ -184,7 +196,7 @@ def check_bad(t):
 def bad_kernel(t, name, *said):
     before = os.listdir(t.dir)
     vm = t.start(t.config(name))
-    t.refused(vm, NAMED, "kernel " + name, *said)
+    t.refused(vm, CONFIG, "kernel " + name, *said)
     t.no_stray_files(before)
 
 
@@ -256,7 +268,7 @@ def small_memory(t):
     struct.pack_into("<Q", image, second + 40, 40 * MIB)  # p_memsz
     path = t.file("image", bytes(image))
     vm = t.start(t.config(path, mem=32))
-    t.refused(vm, NAMED, "kernel " + path, "42 MiB", "32 MiB",
+    t.refused(vm, CONFIG, "kernel " + path, "42 MiB", "32 MiB",
               "more memory")
     t.no_stray_files(["image"])
 
@@ -267,7 +279,7 @@ def bad_initrd(t, make, *said):
     make(t)
     before = os.listdir(t.dir)
     vm = t.start(t.config(t.host.payload("serial_out"), initrd="rd"))
-    t.refused(vm, NAMED, "initrd rd", *said)
+    t.refused(vm, CONFIG, "initrd rd", *said)
     t.no_stray_files(before)
 
 
@@ -284,7 +296,7 @@ def bad_disk(t, make, read_only, *said):
     before = os.listdir(t.dir)
     vm = t.start(t.config(t.host.payload("serial_out"),
                           drives=[t.drive("a", "disk", read_only)]))
-    t.refused(vm, NAMED, "disk disk", *said)
+    t.refused(vm, CONFIG, "disk disk", *said)
     t.no_stray_files(before)
 
 
@@ -328,7 +340,7 @@ def not_permitted(t, **config):
     os.chown(path, NOBODY, NOBODY)
     kernel = config.pop("kernel", t.host.payload("serial_out"))
     vm = t.start(t.config(kernel, **config), preexec=without_override)
-    t.refused(vm, NAMED, "secret", "ermission denied", "readable")
+    t.refused(vm, CONFIG, "secret", "ermission denied", "readable")
     t.no_stray_files(["secret"])
 
 
@@ -355,13 +367,14 @@ CASES.add("kvm_not_permitted", other_dev,
 CASES.add("kvm_absent", other_dev, "mount -t tmpfs none /dev && exec \"$@\"",
           "not there")
 CASES.add("kvm_is_another_device", other_dev,
-          "mount --bind /dev/null /dev/kvm && exec \"$@\"", "API version")
+          "mount --bind /dev/null /dev/kvm && exec \"$@\"", "another device",
+          "kvm_amd")
 
 
 @CASES.case("refusal_removes_its_exit_file")
 def exit_file_removed(t):
     vm = t.start(t.config("nowhere"))
-    t.refused(vm, NAMED, "nowhere")  # checks the exit file as well
+    t.refused(vm, CONFIG, "nowhere")  # checks the exit file as well
     t.no_stray_files([])
 
 
@@ -369,7 +382,7 @@ def exit_file_removed(t):
 def log_path(t):
     vm = t.start(t.config("nowhere"), args=["--log-path", "log", "--id", "x1"])
     vm.wait()
-    t.check(vm.code in NAMED, f"exit code {vm.code}")
+    t.check(vm.code == CONFIG, f"exit code {vm.code}")
     t.eq(vm.err, "", "standard error")
     lines = t.read("log").decode().splitlines()
     t.eq(len(lines), 1, "lines of the log")
