@@ -2,6 +2,7 @@
 #include "devices/vsock_unix.h"
 
 #include "vmm/cleanup.h"
+#include "vmm/unix_listen.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,13 +10,11 @@
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 /*
  * Host side of vsock. thread: io
- * syscalls: socket bind listen accept4 connect recvmsg recvfrom sendmsg
- * syscalls: shutdown poll lstat unlink fchmod fcntl close
+ * syscalls: accept4 recvmsg recvfrom sendmsg shutdown poll fcntl close
  */
 
 #define VSU_BACKLOG          4096
@@ -42,11 +41,7 @@ struct vsu {
     vsu_connect_fn fn;
     void *arg;
     uint64_t wait_ns;
-    char path[VSU_PATH_MAX + 1];
-    bool bound; /* dev and ino tell our file */
-    dev_t dev;
-    ino_t ino;
-    int listen_fd;
+    struct unix_listen listen;
     int spare_fd; /* given up for a moment to refuse a client without fds */
     struct ev_fd watch;
     struct ev_timer pause;
@@ -113,29 +108,15 @@ void vsu_close(int *fd)
 
 /* --- guest to host ------------------------------------------------------- */
 
-static int vsu_connect(const struct sockaddr_un *addr, int *out_fd)
-{
-    CLEANUP_FD int fd =
-        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return neg_errno();
-    /* On a Unix socket this never ends as "in progress". */
-    if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0)
-        return neg_errno();
-    *out_fd = take_fd(&fd);
-    return 0;
-}
-
 int vsu_dial(const struct vsu *u, uint32_t port, int *out_fd)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    int n =
-        snprintf(addr.sun_path, sizeof(addr.sun_path), "%s_%u", u->path, port);
+    int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s_%u",
+                     u->listen.path, port);
 
     if (n < 0 || (size_t)n >= sizeof(addr.sun_path))
         return -ENAMETOOLONG;
-    return vsu_connect(&addr, out_fd);
+    return unix_dial(&addr, out_fd);
 }
 
 /* --- clients before their line ------------------------------------------- */
@@ -249,7 +230,7 @@ static void vsu_on_pause_over(struct ev_timer *t)
 
     if (evloop_fd_mod(u->loop, &u->watch, POLLIN))
         log_msg(u->log, LOG_ERROR, "vsock: %s: no more clients are taken",
-                u->path);
+                u->listen.path);
 }
 
 /*
@@ -266,13 +247,13 @@ static int vsu_refuse_client(struct vsu *u)
     if (u->spare_fd < 0)
         return rc;
     drop_fd(&u->spare_fd);
-    fd = accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    fd = accept4(u->listen.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         rc = 1;
     else if (errno == EAGAIN)
         rc = 0;
     drop_fd(&fd);
-    u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
+    u->spare_fd = fcntl(u->listen.fd, F_DUPFD_CLOEXEC, 0);
     if (rc == 1)
         log_limited(u->log, &u->limit, LOG_WARN,
                     "vsock: a client is refused: no file descriptors left; "
@@ -283,20 +264,20 @@ static int vsu_refuse_client(struct vsu *u)
 /* The listener sleeps a little, lest the loop spins on it. */
 static void vsu_pause(struct vsu *u, int rc)
 {
-    log_limited(u->log, &u->limit, LOG_WARN, "vsock: %s: accept: %s", u->path,
-                err_reason(rc));
+    log_limited(u->log, &u->limit, LOG_WARN, "vsock: %s: accept: %s",
+                u->listen.path, err_reason(rc));
     /* Should even this fail, the loop spins on us but does no harm. */
     if (evloop_timer_arm(u->loop, &u->pause, util_now_ns() + VSU_PAUSE_NS,
                          vsu_on_pause_over, u) ||
         evloop_fd_mod(u->loop, &u->watch, 0))
         log_limited(u->log, &u->limit, LOG_ERROR, "vsock: %s: cannot pause",
-                    u->path);
+                    u->listen.path);
 }
 
 /* 1: go on; 0: no client waits; -errno: accepting does not work now. */
 static int vsu_accept_one(struct vsu *u)
 {
-    int fd = accept4(u->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(u->listen.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd >= 0) {
         vsu_client_add(u, fd);
@@ -318,7 +299,7 @@ static void vsu_on_listener(struct ev_fd *w, uint32_t revents)
 
     (void)revents;
     if (u->spare_fd < 0)
-        u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
+        u->spare_fd = fcntl(u->listen.fd, F_DUPFD_CLOEXEC, 0);
     for (int i = 0; rc == 1 && i < VSU_ACCEPTS_PER_TURN; i++)
         rc = vsu_accept_one(u);
     if (rc < 0)
@@ -327,112 +308,30 @@ static void vsu_on_listener(struct ev_fd *w, uint32_t revents)
 
 /* --- life ---------------------------------------------------------------- */
 
-/*
- * Somebody's file is where ours should be. Removed only if it is a socket and
- * refuses a connection, that is, its owner is dead. Two monitors that start on
- * the same dead socket in the same instant can still both get here; lstat
- * again right before unlink keeps that window down to a few instructions.
- */
-static int vsu_clear_stale(const struct sockaddr_un *addr, struct errmsg *err)
+static int vsu_start(struct vsu *u, const char *path, struct errmsg *err)
 {
-    const char *path = addr->sun_path;
-    struct stat st;
-    struct stat again;
-    int fd = -1;
-    int rc;
-
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : neg_errno();
-    if (!S_ISSOCK(st.st_mode))
-        return err_set(err, -EEXIST,
-                       "vsock socket %s: a file that is not a socket is in "
-                       "its place; remove it or choose another path",
-                       path);
-    rc = vsu_connect(addr, &fd);
-    drop_fd(&fd);
-    if (rc == 0 || rc == -EAGAIN)
-        return err_set(err, -EADDRINUSE,
-                       "vsock socket %s: another process listens there; stop "
-                       "it or choose another path",
-                       path);
-    if (rc != -ECONNREFUSED && rc != -ENOENT)
-        return rc;
-    if (lstat(path, &again) < 0)
-        return errno == ENOENT ? 0 : neg_errno();
-    if (again.st_dev != st.st_dev || again.st_ino != st.st_ino)
-        return -EADDRINUSE;
-    return unlink(path) < 0 ? neg_errno() : 0;
-}
-
-static int vsu_bind(struct vsu *u, struct errmsg *err)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    const struct sockaddr *sa = (const struct sockaddr *)&addr;
-    struct stat st;
-    int rc;
-
-    memcpy(addr.sun_path, u->path, sizeof(addr.sun_path));
-    u->listen_fd =
-        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (u->listen_fd < 0)
-        return neg_errno();
-    /* bind() makes the file with the mode of the socket: never too open. */
-    if (fchmod(u->listen_fd, 0600) < 0)
-        return neg_errno();
-    if (bind(u->listen_fd, sa, sizeof(addr)) < 0) {
-        if (errno != EADDRINUSE)
-            return neg_errno();
-        rc = vsu_clear_stale(&addr, err);
-        if (rc)
-            return rc;
-        if (bind(u->listen_fd, sa, sizeof(addr)) < 0)
-            return neg_errno();
-    }
-    if (lstat(u->path, &st) < 0)
-        return neg_errno();
-    u->dev = st.st_dev;
-    u->ino = st.st_ino;
-    u->bound = true;
-    return listen(u->listen_fd, VSU_BACKLOG) < 0 ? neg_errno() : 0;
-}
-
-static int vsu_start(struct vsu *u, struct errmsg *err)
-{
-    int rc = vsu_bind(u, err);
+    int rc =
+        unix_listen_open(&u->listen, "vsock socket", path, VSU_BACKLOG, err);
 
     if (rc)
         return rc;
-    u->spare_fd = fcntl(u->listen_fd, F_DUPFD_CLOEXEC, 0);
-    if (u->spare_fd < 0)
-        return neg_errno();
-    return evloop_fd_add(u->loop, &u->watch, u->listen_fd, POLLIN,
-                         vsu_on_listener, u);
-}
-
-static int vsu_check_path(const char *path, struct errmsg *err)
-{
-    size_t len = strlen(path);
-
-    if (len == 0)
-        return err_set(err, -EINVAL,
-                       "vsock socket: the path is empty; give one");
-    if (len > VSU_PATH_MAX)
-        return err_set(err, -ENAMETOOLONG,
-                       "vsock socket %s: the path has %zu bytes, a socket's "
-                       "can have %u; choose a shorter one",
-                       path, len, VSU_PATH_MAX);
+    rc = evloop_fd_add(u->loop, &u->watch, u->listen.fd, POLLIN,
+                       vsu_on_listener, u);
+    if (rc == 0)
+        u->spare_fd = fcntl(u->listen.fd, F_DUPFD_CLOEXEC, 0);
+    if (rc == 0 && u->spare_fd < 0)
+        rc = neg_errno();
+    if (rc)
+        return err_set(err, rc, "vsock socket %s: %s", path, err_reason(rc));
     return 0;
 }
 
 int vsu_new(const struct vsu_args *args, struct vsu **out_vsu,
             struct errmsg *err)
 {
-    struct vsu *u;
-    int rc = vsu_check_path(args->path, err);
+    struct vsu *u = calloc(1, sizeof(*u));
+    int rc;
 
-    if (rc)
-        return rc;
-    u = calloc(1, sizeof(*u));
     if (!u)
         return err_set(err, -ENOMEM, "vsock socket %s: out of memory",
                        args->path);
@@ -441,39 +340,21 @@ int vsu_new(const struct vsu_args *args, struct vsu **out_vsu,
     u->fn = args->fn;
     u->arg = args->arg;
     u->wait_ns = args->wait_ns ? args->wait_ns : VSU_WAIT_NS;
-    memcpy(u->path, args->path, strlen(args->path));
-    u->listen_fd = -1;
+    u->listen.fd = -1;
     u->spare_fd = -1;
     TAILQ_INIT(&u->waiting);
-    if (err)
-        err->text[0] = '\0';
-    rc = vsu_start(u, err);
+    rc = vsu_start(u, args->path, err);
     if (rc) {
-        if (err && !err->text[0])
-            (void)err_set(err, rc,
-                          "vsock socket %s: %s; check the directory and its "
-                          "permissions",
-                          u->path, err_reason(rc));
         vsu_free(u);
         return rc;
     }
-    if (strlen(u->path) > VSU_PATH_MAX - VSU_SUFFIX_MAX)
+    if (strlen(u->listen.path) > VSU_PATH_MAX - VSU_SUFFIX_MAX)
         log_msg(u->log, LOG_WARN,
                 "vsock: %s is long: guest connections to high ports will be "
                 "refused; %u bytes leave room for every port",
-                u->path, VSU_PATH_MAX - VSU_SUFFIX_MAX);
+                u->listen.path, VSU_PATH_MAX - VSU_SUFFIX_MAX);
     *out_vsu = u;
     return 0;
-}
-
-static void vsu_remove_file(const struct vsu *u)
-{
-    struct stat st;
-
-    if (!u->bound || lstat(u->path, &st) < 0)
-        return;
-    if (S_ISSOCK(st.st_mode) && st.st_dev == u->dev && st.st_ino == u->ino)
-        (void)unlink(u->path); /* a leftover is harmless: it is stale */
 }
 
 void vsu_free(struct vsu *u)
@@ -482,7 +363,6 @@ void vsu_free(struct vsu *u)
 
     if (!u)
         return;
-    vsu_remove_file(u);
     evloop_fd_del(u->loop, &u->watch);
     evloop_timer_cancel(u->loop, &u->pause);
     c = TAILQ_FIRST(&u->waiting);
@@ -493,8 +373,7 @@ void vsu_free(struct vsu *u)
         c = next;
     }
     drop_fd(&u->spare_fd);
-    /* Also wakes a poll of the ring, which would keep it listening. */
-    vsu_close(&u->listen_fd);
+    unix_listen_close(&u->listen);
     free(u);
 }
 
