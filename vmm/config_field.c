@@ -104,7 +104,7 @@ static int config_bucket(struct config_ctx *x, const char *which,
     return rc;
 }
 
-int config_rate_limit(struct config_ctx *x, const char *field, const json_t *v,
+int config_rate_limit(struct config_ctx *x, const char *field, json_t *v,
                       struct rate_limit_config *out)
 {
     const char *f;
@@ -115,8 +115,7 @@ int config_rate_limit(struct config_ctx *x, const char *field, const json_t *v,
         return 0;
     if (!json_is_object(v))
         return config_bad(x, field, "an object with bandwidth and ops");
-    /* The iterator wants a pointer to non-const and changes nothing. */
-    json_object_foreach((json_t *)(uintptr_t)v, f, bucket)
+    json_object_foreach(v, f, bucket)
     {
         if (!strcmp(f, "bandwidth"))
             rc = config_bucket(x, f, bucket, &out->bandwidth);

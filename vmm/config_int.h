@@ -35,7 +35,7 @@ int config_bool(struct config_ctx *x, const char *field, const json_t *v,
 int config_uint(struct config_ctx *x, const char *field, const json_t *v,
                 uint64_t lo, uint64_t hi, uint64_t *out) MUST_CHECK;
 /* {bandwidth, ops}, either may be missing; null changes nothing. */
-int config_rate_limit(struct config_ctx *x, const char *field, const json_t *v,
+int config_rate_limit(struct config_ctx *x, const char *field, json_t *v,
                       struct rate_limit_config *out) MUST_CHECK;
 
 /* Letters, digits and underscores, at least one. */
