@@ -25,6 +25,12 @@ void virtio_config_changed(struct virtio_dev *dev)
     dev->transport_ops->config_changed(dev->transport);
 }
 
+void virtio_config_update(struct virtio_dev *dev, virtio_change_fn change,
+                          void *arg)
+{
+    dev->transport_ops->config_update(dev->transport, change, arg);
+}
+
 void virtio_needs_reset(struct virtio_dev *dev)
 {
     /* One bad queue stops all: the driver has to start over anyway. */

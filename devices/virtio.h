@@ -54,10 +54,13 @@ struct virtio_ops {
     void (*free)(struct virtio_dev *dev);
 };
 
+typedef void (*virtio_change_fn)(struct virtio_dev *dev, void *arg);
+
 /* The transport's side of a device; the hooks run on the loop's thread. */
 struct virtio_transport_ops {
     void (*signal_queue)(void *transport, uint16_t q);
     void (*config_changed)(void *transport);
+    void (*config_update)(void *transport, virtio_change_fn change, void *arg);
     void (*needs_reset)(void *transport);
     void (*reset_done)(void *transport);
 };
@@ -84,8 +87,19 @@ void virtio_dev_init(struct virtio_dev *dev, const struct virtio_ops *ops,
 
 /* Signals the driver if it wants it after pushes to queue `q`. */
 void virtio_signal(struct virtio_dev *dev, uint16_t q);
-/* The configuration space changed: generation count and interrupt. */
+/*
+ * The configuration space changed: generation count and interrupt. Only for a
+ * change of one aligned word of at most 32 bits; anything wider is read in
+ * pieces, and those need virtio_config_update().
+ */
 void virtio_config_changed(struct virtio_dev *dev);
+/*
+ * Runs `change`, which alters what config_read returns, in such a way that a
+ * driver that reads a field in two halves around it sees the generation count
+ * change. Then the interrupt. Called by the device, thread: io.
+ */
+void virtio_config_update(struct virtio_dev *dev, virtio_change_fn change,
+                          void *arg);
 /* The driver broke a rule: NEEDS_RESET; the device's queues are stopped. */
 void virtio_needs_reset(struct virtio_dev *dev);
 void virtio_reset_done(struct virtio_dev *dev);

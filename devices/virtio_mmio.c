@@ -27,12 +27,12 @@ struct virtio_mmio {
     /* immutable */
     struct virtio_dev *dev;
     struct evloop *loop;
-    int irq_fd; /* borrowed */
     int kick_fd[VIRTIO_MAX_QUEUES];
 
     /* io thread */
     struct ev_counter kick[VIRTIO_MAX_QUEUES];
-    bool active; /* the device was activated and not yet reset */
+    struct ev_signal irq; /* its fd is borrowed */
+    bool active;          /* the device was activated and not yet reset */
     void (*shutdown_done)(void *arg);
     void *shutdown_arg;
 
@@ -65,13 +65,14 @@ static void mmio_log_fault(struct virtio_mmio *m, const char *what)
 
 /* --- interrupts ---------------------------------------------------------- */
 
+/* thread: io. However often in a turn of the loop, one interrupt comes of it.
+ */
 static void mmio_interrupt(struct virtio_mmio *m, uint32_t why)
 {
     /* pairs with: the acquire load in mmio_read_reg() */
     (void)atomic_fetch_or_explicit(&m->interrupt_status, why,
                                    memory_order_release);
-    /* A counter that is full has its interrupt pending already. */
-    (void)eventfd_write(m->irq_fd, 1);
+    evloop_signal(m->loop, &m->irq);
 }
 
 static void mmio_signal_queue(void *transport, uint16_t q)
@@ -88,6 +89,29 @@ static void mmio_config_changed(void *transport)
     (void)atomic_fetch_add_explicit(&m->config_generation, 1,
                                     memory_order_release);
     mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
+}
+
+/*
+ * A driver reads the generation, the field in pieces, the generation. Each
+ * piece is read under the lock, so all lie before or after the change, and a
+ * driver that sees pieces of both sees the count move as well.
+ */
+static void mmio_config_update(void *transport, virtio_change_fn change,
+                               void *arg)
+{
+    struct virtio_mmio *m = transport;
+    bool running;
+
+    (void)pthread_mutex_lock(&m->lock);
+    change(m->dev, arg);
+    /* pairs with: the acquire load in mmio_read_reg() */
+    (void)atomic_fetch_add_explicit(&m->config_generation, 1,
+                                    memory_order_release);
+    running = m->regs.status & VIRTIO_CONFIG_S_DRIVER_OK;
+    (void)pthread_mutex_unlock(&m->lock);
+    /* spec: virtio-1.2 3.1.1: nothing is sent before DRIVER_OK */
+    if (running)
+        mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
 }
 
 /* --- on the loop's thread ------------------------------------------------ */
@@ -218,6 +242,7 @@ static void mmio_do_activate(struct ev_call *c)
 static const struct virtio_transport_ops mmio_transport_ops = {
     .signal_queue = mmio_signal_queue,
     .config_changed = mmio_config_changed,
+    .config_update = mmio_config_update,
     .needs_reset = mmio_needs_reset,
     .reset_done = mmio_reset_done,
 };
@@ -354,6 +379,7 @@ const struct bus_ops virtio_mmio_bus_ops = {
 
 static void mmio_fini(struct virtio_mmio *m)
 {
+    evloop_signal_cancel(m->loop, &m->irq);
     for (uint16_t q = 0; q < VIRTIO_MAX_QUEUES; q++)
         drop_fd(&m->kick_fd[q]);
     (void)pthread_cond_destroy(&m->changed);
@@ -374,7 +400,7 @@ int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
         return -ENOMEM;
     m->dev = dev;
     m->loop = dev->env.loop;
-    m->irq_fd = irq_fd;
+    m->irq.fd = irq_fd;
     mmio_regs_init(&m->regs, dev);
     (void)pthread_mutex_init(&m->lock, NULL); /* these never fail on Linux */
     (void)pthread_mutex_init(&m->log_lock, NULL);

@@ -20,8 +20,8 @@ struct virtio_mmio;
 extern const struct bus_ops virtio_mmio_bus_ops; /* dev = struct virtio_mmio */
 
 /*
- * Takes over `dev` if it succeeds. `irq_fd`: an eventfd whose write raises the
- * device's interrupt; borrowed.
+ * Takes over `dev` if it succeeds. `irq_fd`: a non-blocking eventfd whose write
+ * raises the device's interrupt; borrowed.
  */
 int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
                     struct virtio_mmio **out_mmio) MUST_CHECK;

@@ -29,6 +29,12 @@ struct evloop {
     uint32_t num_timers;
     uint32_t heap_room;
 
+    struct ev_later *later_head;
+    struct ev_later **later_tail;
+    uint32_t num_later;
+    struct ev_signal *signal_head;
+    struct ev_signal **signal_tail;
+
     atomic_bool stop;
     int wake_fd;
     struct ev_counter wake;
@@ -281,6 +287,95 @@ static void evloop_run_timers(struct evloop *loop)
     }
 }
 
+/* --- the end of a turn --------------------------------------------------- */
+
+void evloop_later(struct evloop *loop, struct ev_later *l, ev_later_fn fn,
+                  void *arg)
+{
+    if (l->queued_)
+        return;
+    l->fn = fn;
+    l->arg = arg;
+    l->queued_ = true;
+    l->next_ = NULL;
+    l->link_ = loop->later_tail;
+    *loop->later_tail = l;
+    loop->later_tail = &l->next_;
+    loop->num_later++;
+}
+
+void evloop_later_cancel(struct evloop *loop, struct ev_later *l)
+{
+    if (!l->queued_)
+        return;
+    l->queued_ = false;
+    *l->link_ = l->next_;
+    if (l->next_)
+        l->next_->link_ = l->link_;
+    else
+        loop->later_tail = l->link_;
+    loop->num_later--;
+}
+
+/* What these ask for again waits for the end of the next turn. */
+static void evloop_run_later(struct evloop *loop)
+{
+    for (uint32_t left = loop->num_later; left > 0 && loop->later_head;
+         left--) {
+        struct ev_later *l = loop->later_head;
+
+        evloop_later_cancel(loop, l);
+        l->fn(l);
+    }
+}
+
+void evloop_signal(struct evloop *loop, struct ev_signal *s)
+{
+    if (s->queued_)
+        return;
+    s->queued_ = true;
+    s->next_ = NULL;
+    s->link_ = loop->signal_tail;
+    *loop->signal_tail = s;
+    loop->signal_tail = &s->next_;
+}
+
+void evloop_signal_cancel(struct evloop *loop, struct ev_signal *s)
+{
+    if (!s->queued_)
+        return;
+    s->queued_ = false;
+    *s->link_ = s->next_;
+    if (s->next_)
+        s->next_->link_ = s->link_;
+    else
+        loop->signal_tail = s->link_;
+}
+
+int evloop_take_signal(struct evloop *loop)
+{
+    struct ev_signal *s = loop->signal_head;
+
+    if (!s)
+        return -1;
+    evloop_signal_cancel(loop, s);
+    return s->fd;
+}
+
+void evloop_write_signal(int fd)
+{
+    /* Fails only at a counter's maximum, where it is raised already. */
+    (void)eventfd_write(fd, 1);
+}
+
+static void evloop_flush_signals(struct evloop *loop)
+{
+    int fd;
+
+    while ((fd = evloop_take_signal(loop)) >= 0)
+        evloop_write_signal(fd);
+}
+
 /* --- calls --------------------------------------------------------------- */
 
 void evloop_post(struct evloop *loop, struct ev_call *c)
@@ -354,6 +449,8 @@ int evloop_new(enum evloop_backend want, struct evloop **out_loop)
     if (!loop)
         return -ENOMEM;
     loop->post_tail = &loop->post_head;
+    loop->later_tail = &loop->later_head;
+    loop->signal_tail = &loop->signal_head;
     (void)pthread_mutex_init(&loop->post_lock, NULL); /* cannot fail on Linux */
     loop->wake_fd = eventfd(0, EFD_CLOEXEC);
     rc = loop->wake_fd < 0 ? neg_errno() : evloop_pick_backend(loop, want);
@@ -396,7 +493,8 @@ static uint64_t evloop_timeout_ns(const struct evloop *loop)
 {
     uint64_t now;
 
-    if (atomic_load_explicit(&loop->stop, memory_order_acquire))
+    if (atomic_load_explicit(&loop->stop, memory_order_acquire) ||
+        loop->num_later > 0)
         return 0;
     if (loop->num_timers == 0)
         return UINT64_MAX;
@@ -421,7 +519,9 @@ int evloop_run(struct evloop *loop)
         if (rc)
             return rc;
         evloop_run_timers(loop);
+        evloop_run_later(loop);
     }
+    evloop_flush_signals(loop);
     atomic_store_explicit(&loop->stop, false, memory_order_release);
     return 0;
 }

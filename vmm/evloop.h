@@ -103,6 +103,47 @@ int evloop_timer_arm(struct evloop *loop, struct ev_timer *t,
                      void *arg) MUST_CHECK;
 void evloop_timer_cancel(struct evloop *loop, struct ev_timer *t);
 
+/* --- at the end of a turn ----------------------------------------------- */
+
+/*
+ * `fn` runs once, after the other callbacks of this turn (or of the next one,
+ * when called outside of a turn) and before the loop waits again: the place to
+ * do once what many callbacks of a turn ask for. Asking again changes nothing.
+ */
+struct ev_later;
+typedef void (*ev_later_fn)(struct ev_later *l);
+struct ev_later {
+    ev_later_fn fn;
+    void *arg;
+    bool queued_; /* private, as the next two */
+    struct ev_later *next_;
+    struct ev_later **link_;
+};
+
+void evloop_later(struct evloop *loop, struct ev_later *l, ev_later_fn fn,
+                  void *arg);
+/* Idempotent; fine on a zeroed struct. */
+void evloop_later_cancel(struct evloop *loop, struct ev_later *l);
+
+/* --- raising an eventfd ------------------------------------------------- */
+
+/*
+ * Adds 1 to the eventfd `s->fd` (non-blocking, the caller's) before the loop
+ * waits again: with io_uring in the system call that waits, so that it costs
+ * none of its own. Asking again before that changes nothing. What is asked for
+ * in the last turn is still done when evloop_run() returns.
+ */
+struct ev_signal {
+    int fd;
+    bool queued_; /* private, as the next two */
+    struct ev_signal *next_;
+    struct ev_signal **link_;
+};
+
+void evloop_signal(struct evloop *loop, struct ev_signal *s);
+/* Idempotent; fine on a zeroed struct. */
+void evloop_signal_cancel(struct evloop *loop, struct ev_signal *s);
+
 /* --- file I/O ----------------------------------------------------------- */
 
 enum ev_io_op {

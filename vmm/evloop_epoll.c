@@ -2,7 +2,7 @@
 /*
  * The epoll back end, for hosts that forbid io_uring. File I/O is plain and
  * blocking, done between two waits so that no callback runs inside a submit.
- * syscalls: epoll_create1 epoll_ctl epoll_pwait2 read preadv2 pwritev2
+ * syscalls: write epoll_create1 epoll_ctl epoll_pwait2 read preadv2 pwritev2
  * fdatasync fallocate
  */
 #include "vmm/evloop_int.h"
@@ -16,6 +16,8 @@
 #include <time.h>
 
 #define EPOLL_BATCH 64
+/* Blocking requests in one turn: a slow disk must not keep others waiting. */
+#define EPOLL_IO_BATCH 16
 
 struct epollb {
     int fd;
@@ -140,15 +142,14 @@ static int32_t epollb_do_io(const struct ev_io *io)
 
 static void epollb_run_io(struct epollb *e)
 {
-    struct ev_io *io = e->io_head;
+    /* What a callback submits joins the end. */
+    for (int left = EPOLL_IO_BATCH; left > 0 && e->io_head; left--) {
+        struct ev_io *io = e->io_head;
 
-    e->io_head = NULL;
-    e->io_tail = &e->io_head;
-    while (io) {
-        struct ev_io *next = io->next_; /* fn may submit it again */
-
+        e->io_head = io->next_;
+        if (!e->io_head)
+            e->io_tail = &e->io_head;
         io->fn(io, epollb_do_io(io));
-        io = next;
     }
 }
 
@@ -177,6 +178,8 @@ static int epollb_turn(struct evloop *loop, uint64_t timeout_ns)
     bool busy = e->io_head || e->num_always;
     int n;
 
+    while ((n = evloop_take_signal(loop)) >= 0)
+        evloop_write_signal(n);
     ts.tv_sec = busy ? 0 : (time_t)(timeout_ns / 1000000000u);
     ts.tv_nsec = busy ? 0 : (long)(timeout_ns % 1000000000u);
     n = epoll_pwait2(e->fd, ev, EPOLL_BATCH,

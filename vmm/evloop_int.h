@@ -52,6 +52,10 @@ extern const struct evloop_ops evloop_epoll_ops;
 int evloop_uring_init(struct evloop *loop, void **out_priv) MUST_CHECK;
 int evloop_epoll_init(struct evloop *loop, void **out_priv) MUST_CHECK;
 
+/* The next eventfd that waits to be raised; -1: none. */
+int evloop_take_signal(struct evloop *loop);
+void evloop_write_signal(int fd); /* raises it with a system call */
+
 void *evloop_priv(struct evloop *loop);
 struct ev_slot *evloop_slot(struct evloop *loop, uint32_t index);
 uint32_t evloop_slot_limit(const struct evloop *loop); /* indices are below */

@@ -22,13 +22,16 @@ struct uring {
     uint32_t pending_head; /* slots, by index; 0 ends the list */
     struct ev_io *io_head;
     struct ev_io **io_tail;
+    bool can_skip; /* completions of what succeeds can be left out (5.17) */
 };
 
 static const uint8_t uring_allowed[] = {
     IORING_OP_POLL_ADD,  IORING_OP_ASYNC_CANCEL, IORING_OP_READ,
     IORING_OP_READV,     IORING_OP_WRITEV,       IORING_OP_FSYNC,
-    IORING_OP_FALLOCATE,
+    IORING_OP_FALLOCATE, IORING_OP_WRITE,
 };
+
+static const uint64_t uring_one = 1;
 
 /* user_data: a slot's index (odd after shifting), or an aligned ev_io. */
 #define URING_SLOT_BIT 1u
@@ -41,7 +44,8 @@ static uint64_t uring_slot_data(const struct ev_slot *s)
 
 static int uring_restrict(struct io_uring *ring)
 {
-    struct io_uring_restriction res[ARRAY_SIZE(uring_allowed) + 1];
+    struct io_uring_restriction res[ARRAY_SIZE(uring_allowed) + 2];
+    struct io_uring_restriction *extra = res + ARRAY_SIZE(uring_allowed);
     int rc;
 
     memset(res, 0, sizeof(res));
@@ -49,8 +53,11 @@ static int uring_restrict(struct io_uring *ring)
         res[i].opcode = IORING_RESTRICTION_SQE_OP;
         res[i].sqe_op = uring_allowed[i];
     }
-    res[ARRAY_SIZE(uring_allowed)].opcode = IORING_RESTRICTION_REGISTER_OP;
-    res[ARRAY_SIZE(uring_allowed)].register_op = IORING_REGISTER_ENABLE_RINGS;
+    extra[0].opcode = IORING_RESTRICTION_REGISTER_OP;
+    extra[0].register_op = IORING_REGISTER_ENABLE_RINGS;
+    extra[1].opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED;
+    if (ring->features & IORING_FEAT_CQE_SKIP)
+        extra[1].sqe_flags = IOSQE_CQE_SKIP_SUCCESS;
     rc = io_uring_register_restrictions(ring, res, ARRAY_SIZE(res));
     return rc < 0 ? rc : 0;
 }
@@ -82,6 +89,7 @@ int evloop_uring_init(struct evloop *loop, void **out_priv)
         free(u);
         return rc;
     }
+    u->can_skip = u->ring.features & IORING_FEAT_CQE_SKIP;
     u->io_tail = &u->io_head;
     *out_priv = u;
     return 0;
@@ -185,6 +193,29 @@ static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
     io_uring_sqe_set_data64(sqe, (uint64_t)(uintptr_t)io);
 }
 
+/*
+ * Raising an eventfd rides on the system call that submits and waits. No
+ * completion may come of it, or the wait would end at once. First in the
+ * queue: whoever waits for it goes on while the kernel takes up the rest.
+ */
+static void uring_fill_signals(struct evloop *loop, struct uring *u)
+{
+    int fd;
+
+    while ((fd = evloop_take_signal(loop)) >= 0) {
+        struct io_uring_sqe *sqe =
+            u->can_skip ? io_uring_get_sqe(&u->ring) : NULL;
+
+        if (!sqe) {
+            evloop_write_signal(fd);
+            continue;
+        }
+        io_uring_prep_write(sqe, fd, &uring_one, sizeof(uring_one), 0);
+        io_uring_sqe_set_flags(sqe, IOSQE_CQE_SKIP_SUCCESS);
+        io_uring_sqe_set_data64(sqe, URING_NO_OWNER);
+    }
+}
+
 static bool uring_slot_idle(const struct ev_slot *s)
 {
     if (s->in_flight)
@@ -279,6 +310,7 @@ static int uring_turn(struct evloop *loop, uint64_t timeout_ns)
     struct io_uring_cqe *cqe = NULL;
     int rc;
 
+    uring_fill_signals(loop, u);
     if (!uring_fill(loop, u))
         timeout_ns = 0;
     ts.tv_sec = (int64_t)(timeout_ns / 1000000000u);

@@ -17,6 +17,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define INLINE_MAX 64u
@@ -25,6 +27,8 @@ struct evloop {
     struct ev_fd *fds[INLINE_MAX];
     struct ev_counter *counters[INLINE_MAX];
     struct ev_timer *timers[INLINE_MAX];
+    struct ev_later *laters[INLINE_MAX];
+    uint32_t num_laters;
     struct ev_io *io_head;
     struct ev_io **io_tail;
 };
@@ -127,6 +131,36 @@ void evloop_timer_cancel(struct evloop *loop, struct ev_timer *t)
     t->heap_index_ = 0;
 }
 
+void evloop_later(struct evloop *loop, struct ev_later *l, ev_later_fn fn,
+                  void *arg)
+{
+    if (l->queued_ || loop->num_laters == INLINE_MAX)
+        return;
+    *l = (struct ev_later){.fn = fn, .arg = arg, .queued_ = true};
+    loop->laters[loop->num_laters++] = l;
+}
+
+void evloop_later_cancel(struct evloop *loop, struct ev_later *l)
+{
+    l->queued_ = false;
+    for (uint32_t i = 0; i < loop->num_laters; i++) {
+        if (loop->laters[i] == l)
+            loop->laters[i] = NULL;
+    }
+}
+
+void evloop_signal(struct evloop *loop, struct ev_signal *s)
+{
+    (void)loop;
+    (void)eventfd_write(s->fd, 1); /* a full counter is raised as well */
+}
+
+void evloop_signal_cancel(struct evloop *loop, struct ev_signal *s)
+{
+    (void)loop;
+    (void)s;
+}
+
 void evloop_io_submit(struct evloop *loop, struct ev_io *io)
 {
     io->next_ = NULL;
@@ -180,6 +214,24 @@ static void inline_run_timers(struct evloop *loop)
     }
 }
 
+static void inline_run_laters(struct evloop *loop)
+{
+    uint32_t n = loop->num_laters;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct ev_later *l = loop->laters[i];
+
+        loop->laters[i] = NULL;
+        if (!l)
+            continue;
+        l->queued_ = false;
+        l->fn(l);
+    }
+    loop->num_laters -= n;
+    memmove(loop->laters, loop->laters + n,
+            loop->num_laters * sizeof(loop->laters[0]));
+}
+
 static bool inline_readable(int fd, uint32_t events, uint32_t *out_revents)
 {
     struct pollfd p = {.fd = fd, .events = (short)events};
@@ -210,6 +262,7 @@ static void inline_loop_turn(struct evloop *loop)
         if (w && inline_readable(w->fd, w->events, &revents))
             w->fn(w, revents);
     }
+    inline_run_laters(loop);
 }
 
 int evloop_run(struct evloop *loop)

@@ -305,6 +305,15 @@ static void fdrv_on_config(void *transport)
     fdrv_event(d);
 }
 
+static void fdrv_on_config_update(void *transport, virtio_change_fn change,
+                                  void *arg)
+{
+    struct fdrv *d = transport;
+
+    change(d->dev, arg);
+    fdrv_on_config(d);
+}
+
 static void fdrv_on_needs_reset(void *transport)
 {
     struct fdrv *d = transport;
@@ -324,6 +333,7 @@ static void fdrv_on_reset_done(void *transport)
 static const struct virtio_transport_ops fdrv_transport_ops = {
     .signal_queue = fdrv_on_signal,
     .config_changed = fdrv_on_config,
+    .config_update = fdrv_on_config_update,
     .needs_reset = fdrv_on_needs_reset,
     .reset_done = fdrv_on_reset_done,
 };

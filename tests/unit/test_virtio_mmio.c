@@ -287,10 +287,45 @@ static void start(struct fixture *f)
     assert_int_equal(status(f), ST_OK);
 }
 
+struct poke {
+    struct ev_call call;
+    struct fixture *f;
+    sem_t done;
+    void (*fn)(struct fixture *f);
+};
+
+static void on_poke(struct ev_call *c)
+{
+    struct poke *p = c->arg;
+
+    p->fn(p->f);
+    sem_post(&p->done);
+}
+
+/* Runs `fn` on the loop's thread. */
+static void on_loop(struct fixture *f, void (*fn)(struct fixture *f))
+{
+    struct poke p = {.f = f, .fn = fn};
+
+    sem_init(&p.done, 0, 0);
+    p.call.fn = on_poke;
+    p.call.arg = &p;
+    evloop_post(f->loop, &p.call);
+    sem_wait(&p.done);
+}
+
+static void poke_nothing(struct fixture *f)
+{
+    (void)f;
+}
+
+/* What a turn of the loop asks for is done before the end of the next. */
 static uint64_t irqs(struct fixture *f)
 {
     uint64_t n = 0;
 
+    on_loop(f, poke_nothing);
+    on_loop(f, poke_nothing);
     return read(f->irq_fd, &n, sizeof(n)) == sizeof(n) ? n : 0;
 }
 
@@ -458,33 +493,6 @@ static void test_mmio_config_write_past_the_end_does_nothing(void **state)
     assert_memory_equal(f->t.config + 2, data, 8);
 }
 
-struct poke {
-    struct ev_call call;
-    struct fixture *f;
-    sem_t done;
-    void (*fn)(struct fixture *f);
-};
-
-static void on_poke(struct ev_call *c)
-{
-    struct poke *p = c->arg;
-
-    p->fn(p->f);
-    sem_post(&p->done);
-}
-
-/* Runs `fn` on the loop's thread. */
-static void on_loop(struct fixture *f, void (*fn)(struct fixture *f))
-{
-    struct poke p = {.f = f, .fn = fn};
-
-    sem_init(&p.done, 0, 0);
-    p.call.fn = on_poke;
-    p.call.arg = &p;
-    evloop_post(f->loop, &p.call);
-    sem_wait(&p.done);
-}
-
 static void poke_config(struct fixture *f)
 {
     virtio_config_changed(&f->t.dev);
@@ -516,6 +524,106 @@ static void test_mmio_config_change_counts_and_interrupts(void **state)
     assert_int_equal(rd(f, VIRTIO_MMIO_INTERRUPT_STATUS),
                      VIRTIO_MMIO_INT_CONFIG);
     assert_int_equal(irqs(f), 1);
+}
+
+static void change_config(struct virtio_dev *dev, void *arg)
+{
+    struct tdev *t = container_of(dev, struct tdev, dev);
+
+    memcpy(t->config, arg, 8);
+}
+
+static void update_config(struct fixture *f)
+{
+    uint64_t v = 0x0102030405060708u;
+
+    virtio_config_update(&f->t.dev, change_config, &v);
+}
+
+static void test_mmio_config_update_counts_and_interrupts(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t gen = rd(f, VIRTIO_MMIO_CONFIG_GENERATION);
+
+    on_loop(f, update_config); /* no driver yet: nobody to interrupt */
+    assert_int_equal(rd(f, VIRTIO_MMIO_CONFIG_GENERATION), gen + 1);
+    assert_int_equal(rd(f, VIRTIO_MMIO_INTERRUPT_STATUS), 0);
+    assert_int_equal(irqs(f), 0);
+    start(f);
+    on_loop(f, update_config);
+    assert_int_equal(rd(f, VIRTIO_MMIO_CONFIG_GENERATION), gen + 2);
+    assert_int_equal(rd(f, VIRTIO_MMIO_INTERRUPT_STATUS),
+                     VIRTIO_MMIO_INT_CONFIG);
+    assert_int_equal(irqs(f), 1);
+}
+
+struct flipper {
+    struct ev_timer timer;
+    struct fixture *f;
+    uint64_t n;
+    bool stop; /* loop's thread */
+};
+
+static struct flipper flip;
+
+static void on_flip(struct ev_timer *t)
+{
+    struct flipper *fl = t->arg;
+    uint64_t v = fl->n << 32 | fl->n;
+
+    fl->n++;
+    virtio_config_update(&fl->f->t.dev, change_config, &v);
+    if (!fl->stop)
+        assert_int_equal(evloop_timer_arm(fl->f->loop, t, 0, on_flip, fl), 0);
+}
+
+static void start_flip(struct fixture *f)
+{
+    flip = (struct flipper){.f = f, .n = 1};
+    flip.timer.arg = &flip;
+    on_flip(&flip.timer);
+}
+
+static void stop_flip(struct fixture *f)
+{
+    (void)f;
+    flip.stop = true;
+}
+
+/* A field of 64 bits is read in two halves. spec: virtio-1.2 2.5.1 */
+static void test_mmio_wide_config_field_is_never_seen_torn(void **state)
+{
+    struct fixture *f = *state;
+
+    start(f);
+    on_loop(f, start_flip);
+    for (int i = 0; i < 3000; i++) {
+        uint8_t half[2][4] = {{0}};
+        uint32_t before = rd(f, VIRTIO_MMIO_CONFIG_GENERATION);
+
+        virtio_mmio_bus_ops.read(f->m, VIRTIO_MMIO_CONFIG, half[0], 4);
+        virtio_mmio_bus_ops.read(f->m, VIRTIO_MMIO_CONFIG + 4, half[1], 4);
+        if (rd(f, VIRTIO_MMIO_CONFIG_GENERATION) == before)
+            assert_memory_equal(half[0], half[1], 4);
+    }
+    on_loop(f, stop_flip);
+    (void)irqs(f);
+}
+
+static void poke_many(struct fixture *f)
+{
+    for (int i = 0; i < 5; i++)
+        virtio_config_changed(&f->t.dev);
+}
+
+static void test_mmio_one_interrupt_for_all_of_a_turn(void **state)
+{
+    struct fixture *f = *state;
+
+    start(f);
+    on_loop(f, poke_many);
+    assert_int_equal(irqs(f), 1);
+    assert_int_equal(irqs(f), 0);
 }
 
 /* --- interrupts ---------------------------------------------------------- */
@@ -844,11 +952,6 @@ static void test_mmio_kick_by_eventfd_and_by_register(void **state)
     assert_int_equal(f->t.last_kick, 0);
 }
 
-static void poke_nothing(struct fixture *f)
-{
-    (void)f;
-}
-
 static void test_mmio_kick_without_running_device_is_ignored(void **state)
 {
     struct fixture *f = *state;
@@ -1044,6 +1147,9 @@ int main(void)
         T(test_mmio_running_queue_cannot_be_moved),
         T(test_mmio_ready_queue_changes_only_when_taken_back),
         T(test_mmio_queues_need_a_driver),
+        T(test_mmio_config_update_counts_and_interrupts),
+        T(test_mmio_wide_config_field_is_never_seen_torn),
+        T(test_mmio_one_interrupt_for_all_of_a_turn),
         T(test_mmio_kick_by_eventfd_and_by_register),
         T(test_mmio_kick_without_running_device_is_ignored),
         T(test_mmio_reset_waits_for_requests_in_flight),
