@@ -5,6 +5,7 @@
 # directory that holds it:
 #   vmlinux   Debian's stock kernel, unpacked (QEMU enters it by its PVH note:
 #             a decompressor under TCG would take six seconds)
+#   bzImage   the same as packaged, for tests that boot a distribution's kernel
 #   initrd    the program in pid1/ and the modules that it loads
 #   relay     what takes the command's output from the machine
 #   modules/  the rest of the modules, for modprobe inside the machine
@@ -189,6 +190,7 @@ build() {
         die "$deb holds no kernel; remedy: a linux-image-*-amd64 package"
     depmod -b "$work/root" "$release"
     unpack_kernel "$work/root/boot/vmlinuz-$release" "$1/vmlinux"
+    cp "$work/root/boot/vmlinuz-$release" "$1/bzImage"
     collect_modules "$work/root" "$work/initrd" "$release"
     keep_modules "$work/root" "$1/modules" "$release"
     compile "$work/initrd/init" -static "$here"/pid1/*.c

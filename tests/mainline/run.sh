@@ -110,6 +110,7 @@ write_job() {
         [ -z "${!name:-}" ] || printf 'E%s=%s\0' "$name" "${!name}"
     done
     printf 'EPWD=%s\0EMOTE_TEST_HOST=mainline\0' "$PWD"
+    printf 'EMOTE_TEST_BZIMAGE=%s\0' "${MOTE_TEST_BZIMAGE:-$image/bzImage}"
     for word in "${envs[@]}"; do
         if [[ $word == *=* ]]; then
             printf 'E%s\0' "$word"

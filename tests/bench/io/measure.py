@@ -144,13 +144,12 @@ class Bench:
 
     def qemu(self, words, tap=None, vsock=None):
         argv = ["qemu-system-x86_64", "-M",
-                "microvm,x-option-roms=on,pit=on,pic=on,isa-serial=on,auto-kernel-cmdline=on",
+                "microvm,acpi=off,x-option-roms=on,pit=on,pic=on,isa-serial=on,auto-kernel-cmdline=on",
                 "-bios", "bios-microvm.bin", "-accel", "kvm", "-cpu", "host", "-m", "256",
                 "-smp", "1", "-nodefaults", "-no-user-config", "-display", "none",
                 "-no-reboot", "-serial", "stdio", "-kernel", self.kernel,
                 "-append", WORDS + words, "-object", "iothread,id=io0"]
-        # QEMU hands the kernel its transports last to first.
-        for name, path, ro in (("disk", self.disk, "off"), ("root", self.root, "on")):
+        for name, path, ro in (("root", self.root, "on"), ("disk", self.disk, "off")):
             argv += ["-drive", "if=none,id=%s,file=%s,format=raw,aio=io_uring,read-only=%s" % (
                 name, path, ro),
                 "-device", "virtio-blk-device,drive=%s,iothread=io0" % name]
