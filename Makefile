@@ -47,7 +47,8 @@ VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 
 # --- sources by layer -----------------------------------------------------
 BASE_MODULES = util log errmsg stop unix_listen evloop evloop_uring evloop_epoll
-CORE_MODULES = kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86
+CORE_MODULES = kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 \
+               register_pages
 vmm_srcs = $(foreach m,$(1),$(wildcard vmm/$(m).c))
 BASE_SRC := $(call vmm_srcs,$(BASE_MODULES))
 CORE_SRC := $(call vmm_srcs,$(CORE_MODULES))

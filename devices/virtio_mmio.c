@@ -45,8 +45,12 @@ struct virtio_mmio {
     bool cancelled; /* the VM stops: wait for nothing */
     bool dead;      /* shut down: never start the device again */
 
+    /* Written under the lock, read by the guest at any time; NULL: none. */
+    _Atomic uint32_t *words;
+
     /* atomic */
-    _Atomic uint32_t interrupt_status;
+    _Atomic uint32_t *interrupt_status; /* own_status, or among the words */
+    _Atomic uint32_t own_status;
     _Atomic uint32_t config_generation;
 
     /* guarded by log_lock, a leaf */
@@ -63,6 +67,35 @@ static void mmio_log_fault(struct virtio_mmio *m, const char *what)
     (void)pthread_mutex_unlock(&m->log_lock);
 }
 
+/* --- registers that the guest reads as memory ---------------------------- */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "registers");
+
+static void mmio_show_word(struct virtio_mmio *m, uint32_t off, uint32_t v)
+{
+    if (m->words)
+        atomic_store_explicit(&m->words[off / 4], v, memory_order_release);
+}
+
+/* All but those that change without the lock or have a writer of their own. */
+static void mmio_show_locked(struct virtio_mmio *m)
+{
+    for (uint32_t off = 0; m->words && off < VIRTIO_MMIO_CONFIG; off += 4) {
+        if (off != VIRTIO_MMIO_INTERRUPT_STATUS &&
+            off != VIRTIO_MMIO_CONFIG_GENERATION)
+            mmio_show_word(m, off, mmio_regs_read(&m->regs, off));
+    }
+}
+
+void virtio_mmio_show_registers(struct virtio_mmio *m, void *words)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    m->words = words;
+    m->interrupt_status = &m->words[VIRTIO_MMIO_INTERRUPT_STATUS / 4];
+    mmio_show_locked(m);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
 /* --- interrupts ---------------------------------------------------------- */
 
 /* thread: io. However often in a turn of the loop, one interrupt comes of it.
@@ -70,7 +103,7 @@ static void mmio_log_fault(struct virtio_mmio *m, const char *what)
 static void mmio_interrupt(struct virtio_mmio *m, uint32_t why)
 {
     /* pairs with: the acquire load in mmio_read_reg() */
-    (void)atomic_fetch_or_explicit(&m->interrupt_status, why,
+    (void)atomic_fetch_or_explicit(m->interrupt_status, why,
                                    memory_order_release);
     evloop_signal(m->loop, &m->irq);
 }
@@ -81,13 +114,22 @@ static void mmio_signal_queue(void *transport, uint16_t q)
     mmio_interrupt(transport, VIRTIO_MMIO_INT_VRING);
 }
 
+static void mmio_next_generation_locked(struct virtio_mmio *m)
+{
+    /* pairs with: the acquire load in mmio_read_reg() */
+    uint32_t last = atomic_fetch_add_explicit(&m->config_generation, 1,
+                                              memory_order_release);
+
+    mmio_show_word(m, VIRTIO_MMIO_CONFIG_GENERATION, last + 1);
+}
+
 static void mmio_config_changed(void *transport)
 {
     struct virtio_mmio *m = transport;
 
-    /* pairs with: the acquire load in mmio_read_reg() */
-    (void)atomic_fetch_add_explicit(&m->config_generation, 1,
-                                    memory_order_release);
+    (void)pthread_mutex_lock(&m->lock);
+    mmio_next_generation_locked(m);
+    (void)pthread_mutex_unlock(&m->lock);
     mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
 }
 
@@ -104,9 +146,7 @@ static void mmio_config_update(void *transport, virtio_change_fn change,
 
     (void)pthread_mutex_lock(&m->lock);
     change(m->dev, arg);
-    /* pairs with: the acquire load in mmio_read_reg() */
-    (void)atomic_fetch_add_explicit(&m->config_generation, 1,
-                                    memory_order_release);
+    mmio_next_generation_locked(m);
     running = m->regs.status & VIRTIO_CONFIG_S_DRIVER_OK;
     (void)pthread_mutex_unlock(&m->lock);
     /* spec: virtio-1.2 3.1.1: nothing is sent before DRIVER_OK */
@@ -151,6 +191,7 @@ static void mmio_needs_reset(void *transport)
     mmio_stop_kicks(m); /* what a broken device is told costs nothing */
     (void)pthread_mutex_lock(&m->lock);
     m->regs.status |= VIRTIO_CONFIG_S_NEEDS_RESET;
+    mmio_show_locked(m);
     running = m->regs.status & VIRTIO_CONFIG_S_DRIVER_OK;
     (void)pthread_mutex_unlock(&m->lock);
     mmio_log_fault(m, "broke the protocol; it has to reset the device");
@@ -185,7 +226,8 @@ static void mmio_reset_done(void *transport)
     m->active = false;
     (void)pthread_mutex_lock(&m->lock);
     mmio_regs_clear(&m->regs);
-    atomic_store_explicit(&m->interrupt_status, 0, memory_order_release);
+    mmio_show_locked(m);
+    atomic_store_explicit(m->interrupt_status, 0, memory_order_release);
     m->busy = false;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
@@ -232,6 +274,7 @@ static void mmio_do_activate(struct ev_call *c)
         rc = mmio_start_kicks(m);
     (void)pthread_mutex_lock(&m->lock);
     m->regs.status |= VIRTIO_CONFIG_S_DRIVER_OK;
+    mmio_show_locked(m);
     m->busy = false;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
@@ -265,6 +308,7 @@ static const char *mmio_write_reg_locked(struct virtio_mmio *m, uint32_t off,
     if (!mmio_wait_idle_locked(m))
         return NULL;
     out = mmio_regs_write(&m->regs, off, g_value);
+    mmio_show_locked(m);
     if (out.action == MMIO_NOTHING)
         return out.fault;
     m->busy = true;
@@ -289,7 +333,10 @@ static void mmio_write_reg(struct virtio_mmio *m, uint32_t off,
             (void)eventfd_write(m->kick_fd[g_value], 1);
         return;
     case VIRTIO_MMIO_INTERRUPT_ACK:
-        (void)atomic_fetch_and_explicit(&m->interrupt_status, ~g_value,
+        /* Not all of these come here: the bit must not seem to be cleared. */
+        if (m->words)
+            g_value &= ~(uint32_t)VIRTIO_MMIO_INT_VRING;
+        (void)atomic_fetch_and_explicit(m->interrupt_status, ~g_value,
                                         memory_order_acq_rel);
         return;
     default:
@@ -308,7 +355,7 @@ static uint32_t mmio_read_reg(struct virtio_mmio *m, uint32_t off)
     switch (off) {
     case VIRTIO_MMIO_INTERRUPT_STATUS:
         /* pairs with: mmio_interrupt() */
-        return atomic_load_explicit(&m->interrupt_status, memory_order_acquire);
+        return atomic_load_explicit(m->interrupt_status, memory_order_acquire);
     case VIRTIO_MMIO_CONFIG_GENERATION:
         /* pairs with: mmio_config_changed() */
         return atomic_load_explicit(&m->config_generation,
@@ -401,6 +448,7 @@ int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
     m->dev = dev;
     m->loop = dev->env.loop;
     m->irq.fd = irq_fd;
+    m->interrupt_status = &m->own_status;
     mmio_regs_init(&m->regs, dev);
     (void)pthread_mutex_init(&m->lock, NULL); /* these never fail on Linux */
     (void)pthread_mutex_init(&m->log_lock, NULL);

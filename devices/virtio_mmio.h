@@ -27,6 +27,15 @@ int virtio_mmio_new(struct virtio_dev *dev, int irq_fd,
                     struct virtio_mmio **out_mmio) MUST_CHECK;
 
 /*
+ * Before the vCPUs run: `words`, VIRTIO_MMIO_CONFIG bytes, show the registers
+ * from now on, for a guest that reads them as memory. An acknowledgement of
+ * used buffers alone then need not reach us: that bit of InterruptStatus stays
+ * set until the device is reset, and the interrupt handler of a driver looks at
+ * queues that have nothing for it. Borrowed until virtio_mmio_free().
+ */
+void virtio_mmio_show_registers(struct virtio_mmio *m, void *words);
+
+/*
  * Before the vCPUs run: hands out the eventfds of queue kicks, to be wired as
  * ioeventfds on register QueueNotify with the queue's number as data match.
  */

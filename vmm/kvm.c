@@ -25,6 +25,7 @@ const struct kvm_cap_report kvm_cap_reports[] = {
     {"immediate_exit", KVM_CAP_IMMEDIATE_EXIT, true},
     {"tsc_deadline_timer", KVM_CAP_TSC_DEADLINE_TIMER, false},
     {"exit_on_emulation_failure", KVM_CAP_EXIT_ON_EMULATION_FAILURE, false},
+    {"readonly_mem", KVM_CAP_READONLY_MEM, false},
     {"xsave", KVM_CAP_XSAVE, false},
     {"adjust_clock", KVM_CAP_ADJUST_CLOCK, false},
     {"dirty_log_manual", KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2, false},
@@ -149,22 +150,16 @@ int kvm_create_vm(struct kvm *kvm, struct errmsg *err)
     return 0;
 }
 
-static int kvm_set_slot(struct kvm *kvm, uint32_t slot, gpa_t gpa, uint64_t len,
-                        void *host, struct errmsg *err)
+static int kvm_set_slot(struct kvm *kvm,
+                        const struct kvm_userspace_memory_region *r,
+                        struct errmsg *err)
 {
-    struct kvm_userspace_memory_region r = {
-        .slot = slot,
-        .guest_phys_addr = gpa,
-        .memory_size = len,
-        .userspace_addr = (uint64_t)(uintptr_t)host,
-    };
-
-    if (ioctl(kvm->vm_fd, KVM_SET_USER_MEMORY_REGION, &r) < 0) {
+    if (ioctl(kvm->vm_fd, KVM_SET_USER_MEMORY_REGION, r) < 0) {
         int rc = neg_errno();
 
-        return err_set(err, rc,
-                       KVM_PATH ": adding %llu MiB of guest memory failed: %s",
-                       (unsigned long long)(len / MIB), err_reason(rc));
+        return err_set(
+            err, rc, KVM_PATH ": adding %llu KiB of guest memory failed: %s",
+            (unsigned long long)(r->memory_size / KIB), err_reason(rc));
     }
     return 0;
 }
@@ -174,13 +169,34 @@ int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm,
 {
     for (size_t i = 0; i < gm_region_count(gm); i++) {
         const struct gm_region *r = gm_region(gm, i);
-        int rc =
-            kvm_set_slot(kvm, (uint32_t)i, r->gpa, r->len_bytes, r->host, err);
+        const struct kvm_userspace_memory_region slot = {
+            .slot = (uint32_t)i,
+            .guest_phys_addr = r->gpa,
+            .memory_size = r->len_bytes,
+            .userspace_addr = (uint64_t)(uintptr_t)r->host,
+        };
+        int rc = kvm_set_slot(kvm, &slot, err);
 
         if (rc)
             return rc;
     }
     return 0;
+}
+
+int kvm_add_read_only_page(struct kvm *kvm, uint32_t slot, gpa_t gpa,
+                           void *host, struct errmsg *err)
+{
+    const struct kvm_userspace_memory_region r = {
+        .slot = slot,
+        .flags = KVM_MEM_READONLY,
+        .guest_phys_addr = gpa,
+        .memory_size = 4 * KIB,
+        .userspace_addr = (uint64_t)(uintptr_t)host,
+    };
+
+    if (kvm_check_cap(kvm, KVM_CAP_READONLY_MEM) <= 0)
+        return -ENOTSUP;
+    return kvm_set_slot(kvm, &r, err);
 }
 
 int kvm_create_irqchip(struct kvm *kvm, struct errmsg *err)

@@ -38,6 +38,13 @@ int kvm_open(struct kvm *kvm, struct errmsg *err) MUST_CHECK;
 int kvm_create_vm(struct kvm *kvm, struct errmsg *err) MUST_CHECK;
 int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm,
                    struct errmsg *err) MUST_CHECK;
+/*
+ * A page that the guest reads as memory and whose writes leave KVM_RUN as MMIO;
+ * `slot` is a number above the regions of the guest's memory. -ENOTSUP, without
+ * a message, where KVM has no such pages.
+ */
+int kvm_add_read_only_page(struct kvm *kvm, uint32_t slot, gpa_t gpa,
+                           void *host, struct errmsg *err) MUST_CHECK;
 int kvm_create_irqchip(struct kvm *kvm, struct errmsg *err) MUST_CHECK;
 void kvm_fini(struct kvm *kvm); /* idempotent, also on a half-built one */
 

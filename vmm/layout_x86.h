@@ -15,7 +15,8 @@
  *   0x0009fc00  end of low RAM
  *   0x000e0000  vmgenid page (in no memory map, backed by RAM of ours)
  *   0x00100000  kernel, then the initrd as high as fits below the hole
- *   0xd0000000  end of low memory at most; virtio-mmio windows from here
+ *   0xd0000000  end of low memory at most; virtio-mmio windows from here: a
+ *               page with registers at its end, a page of configuration
  *   0xfec00000  I/O APIC    0xfee00000  local APIC
  *   0xfeffd000  KVM's TSS and identity map (Intel hosts)
  *  0x100000000  the rest of RAM
@@ -23,21 +24,28 @@
 
 #include <stdint.h>
 
-#define LAYOUT_MP_FLOATING   0x00000000u
-#define LAYOUT_GDT           0x00000500u
-#define LAYOUT_MP_TABLE      0x00001000u
-#define LAYOUT_BOOT_PARAMS   0x00007000u
-#define LAYOUT_PAGE_TABLES   0x00009000u
-#define LAYOUT_CMDLINE       0x00020000u
-#define LAYOUT_CMDLINE_MAX   2048u /* COMMAND_LINE_SIZE of x86, with the NUL */
-#define LAYOUT_SETUP_DATA    0x00030000u
-#define LAYOUT_LOW_RAM_END   0x0009fc00u
-#define LAYOUT_VMGENID       0x000e0000u
-#define LAYOUT_KERNEL_MIN    0x00100000u
-#define LAYOUT_HOLE_START    0xd0000000ull
-#define LAYOUT_HOLE_END      0x100000000ull
-#define LAYOUT_VIRTIO_BASE   0xd0000000ull
-#define LAYOUT_VIRTIO_STRIDE 0x1000ull
+#define LAYOUT_MP_FLOATING 0x00000000u
+#define LAYOUT_GDT         0x00000500u
+#define LAYOUT_MP_TABLE    0x00001000u
+#define LAYOUT_BOOT_PARAMS 0x00007000u
+#define LAYOUT_PAGE_TABLES 0x00009000u
+#define LAYOUT_CMDLINE     0x00020000u
+#define LAYOUT_CMDLINE_MAX 2048u /* COMMAND_LINE_SIZE of x86, with the NUL */
+#define LAYOUT_SETUP_DATA  0x00030000u
+#define LAYOUT_LOW_RAM_END 0x0009fc00u
+#define LAYOUT_VMGENID     0x000e0000u
+#define LAYOUT_KERNEL_MIN  0x00100000u
+#define LAYOUT_HOLE_START  0xd0000000ull
+#define LAYOUT_HOLE_END    0x100000000ull
+/*
+ * The registers of a window are the last 256 bytes of a page and its
+ * configuration is the next page: so the first can be memory that the guest
+ * reads without leaving KVM_RUN, while reads of the second are answered.
+ */
+#define LAYOUT_VIRTIO_REGS   0x100ull
+#define LAYOUT_VIRTIO_BASE   (LAYOUT_HOLE_START + 0x1000ull - LAYOUT_VIRTIO_REGS)
+#define LAYOUT_VIRTIO_SIZE   (LAYOUT_VIRTIO_REGS + 0x1000ull)
+#define LAYOUT_VIRTIO_STRIDE 0x2000ull
 #define LAYOUT_IOAPIC        0xfec00000ull
 #define LAYOUT_LAPIC         0xfee00000ull
 #define LAYOUT_IDENTITY_MAP  0xfeffc000ull

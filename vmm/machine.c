@@ -29,6 +29,7 @@ struct machine {
     struct irq_table irqs;
     struct bus *pio;
     struct bus *mmio;
+    struct register_pages pages;
     struct uart *uart;
     struct i8042 *kbc;
     struct exit_port *exit_port;
@@ -156,7 +157,8 @@ static int machine_build_memory(struct machine *m, uint64_t bytes,
 }
 
 /* Memory goes in before the interrupt chips: see kvm_create_vm(). */
-static int machine_build_kvm(struct machine *m, struct errmsg *err)
+static int machine_build_kvm(struct machine *m, const struct vm_config *c,
+                             struct errmsg *err)
 {
     int rc = kvm_open(&m->kvm, err);
 
@@ -164,6 +166,9 @@ static int machine_build_kvm(struct machine *m, struct errmsg *err)
         rc = kvm_create_vm(&m->kvm, err);
     if (rc == 0)
         rc = kvm_add_memory(&m->kvm, m->mem, err);
+    if (rc == 0)
+        rc = register_pages_init(&m->pages, &m->kvm, devices_count(c),
+                                 (uint32_t)gm_region_count(m->mem), err);
     if (rc == 0)
         rc = kvm_create_irqchip(&m->kvm, err);
     return rc;
@@ -369,7 +374,7 @@ static int machine_build(struct machine *m, const struct vm_config *c,
     if (rc == 0)
         rc = machine_build_memory(m, c->mem_bytes, err);
     if (rc == 0)
-        rc = machine_build_kvm(m, err);
+        rc = machine_build_kvm(m, c, err);
     if (rc == 0)
         rc = machine_build_legacy(m, err);
     if (rc == 0) {
@@ -378,6 +383,7 @@ static int machine_build(struct machine *m, const struct vm_config *c,
             .kvm = &m->kvm,
             .irqs = &m->irqs,
             .mmio = m->mmio,
+            .pages = &m->pages,
             .console_out_fd = m->options.console_out_fd,
         };
 
@@ -469,6 +475,7 @@ void machine_free(struct machine *m)
     bus_free(m->pio);
     irq_fini(&m->irqs);
     kvm_fini(&m->kvm);
+    register_pages_fini(&m->pages);
     gm_free(m->mem);
     evloop_free(m->loop);
     free(m);

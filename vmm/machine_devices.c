@@ -40,6 +40,22 @@ static int devices_wire_kicks(struct device_set *set,
     return 0;
 }
 
+/* Reads of the registers, and the usual acknowledgement, stay in KVM. */
+static int devices_show_registers(struct device_set *set,
+                                  const struct device_slot *s,
+                                  struct errmsg *err)
+{
+    const struct register_pages *pages = set->env.pages;
+    void *words = register_pages_get(pages, (size_t)(s - set->slots));
+
+    if (!words)
+        return 0;
+    virtio_mmio_show_registers(s->mmio, words);
+    return kvm_ioeventfd(set->env.kvm,
+                         s->window.base + VIRTIO_MMIO_INTERRUPT_ACK,
+                         VIRTIO_MMIO_INT_VRING, pages->ack_fd, err);
+}
+
 /* Takes `dev` over in any case. */
 static int devices_attach(struct device_set *set, struct virtio_dev *dev,
                           struct errmsg *err)
@@ -59,13 +75,14 @@ static int devices_attach(struct device_set *set, struct virtio_dev *dev,
         return err_set(err, rc, "virtio device: %s", err_reason(rc));
     }
     s->window.base = LAYOUT_VIRTIO_BASE + set->num * LAYOUT_VIRTIO_STRIDE;
-    s->window.size_bytes = LAYOUT_VIRTIO_STRIDE;
+    s->window.size_bytes = LAYOUT_VIRTIO_SIZE;
     set->num++; /* from now on devices_free() frees it */
     rc = bus_add(set->env.mmio, s->window.base, s->window.size_bytes,
                  &virtio_mmio_bus_ops, s->mmio);
     if (rc)
         return err_set(err, rc, "virtio window: %s", err_reason(rc));
-    return devices_wire_kicks(set, s, err);
+    rc = devices_wire_kicks(set, s, err);
+    return rc ? rc : devices_show_registers(set, s, err);
 }
 
 static int devices_add_disk(struct device_set *set,
@@ -127,6 +144,12 @@ static int devices_add_others(struct device_set *set, const struct vm_config *c,
             set->console = dev;
     }
     return rc;
+}
+
+size_t devices_count(const struct vm_config *c)
+{
+    return c->num_drives + (c->vsock_path != NULL) + c->entropy +
+           c->virtio_console;
 }
 
 int devices_new(const struct device_env *env, const struct vm_config *c,

@@ -15,6 +15,7 @@
 #include "vmm/bus.h"
 #include "vmm/config.h"
 #include "vmm/irq.h"
+#include "vmm/register_pages.h"
 
 struct device_set;
 
@@ -23,8 +24,12 @@ struct device_env {
     struct kvm *kvm;
     struct irq_table *irqs;
     struct bus *mmio;
+    const struct register_pages *pages;
     int console_out_fd;
 };
+
+/* How many windows a configuration takes. */
+size_t devices_count(const struct vm_config *c);
 
 int devices_new(const struct device_env *env, const struct vm_config *c,
                 struct device_set **out_set, struct errmsg *err) MUST_CHECK;

@@ -26,7 +26,7 @@ static void build(unsigned ncpus, size_t ndevs, bool vmgenid)
     for (size_t i = 0; i < ndevs; i++)
         devs[i] = (struct boot_mmio_dev){LAYOUT_VIRTIO_BASE +
                                              i * LAYOUT_VIRTIO_STRIDE,
-                                         LAYOUT_VIRTIO_STRIDE, gsis[i]};
+                                         LAYOUT_VIRTIO_SIZE, gsis[i]};
     assert_int_equal(fdt_x86_build(&m, blob, sizeof(blob), &len), 0);
     assert_int_equal(fdt_check_full(blob, len), 0);
     assert_int_equal(fdt_totalsize(blob), len);
@@ -127,7 +127,7 @@ static void test_fdt_devices(void **state)
                        (unsigned long long)devs[i].base);
         node = node_at(path);
         assert_compatible(node, "virtio,mmio");
-        assert_reg(node, devs[i].base, 0x1000);
+        assert_reg(node, devs[i].base, LAYOUT_VIRTIO_SIZE);
         assert_cells(node, "interrupts", line, 2);
     }
     assert_true(fdt_path_offset(blob, "/bus/vmgenid@e0000") < 0);

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static const struct boot_mmio_dev one_dev = {
-    .base = LAYOUT_VIRTIO_BASE, .size_bytes = 4096, .gsi = 5};
+    .base = LAYOUT_VIRTIO_BASE, .size_bytes = LAYOUT_VIRTIO_SIZE, .gsi = 5};
 
 /* One kernel file and one initrd for all tests. */
 struct fixture {
@@ -140,7 +140,7 @@ static void test_boot_kernel_without_device_tree(void **state)
     assert_non_null(strstr(f.res.notes[0], "no device tree"));
     assert_null(find_setup(&f, SETUP_DTB));
     assert_string_equal(f.res.cmdline,
-                        "own virtio_mmio.device=4096@0xd0000000:5 "
+                        "own virtio_mmio.device=4352@0xd0000f00:5 "
                         "console=ttyS0 -- x");
     assert_memory_equal(guest(&f, 0, 4), "_MP_", 4);
     assert_memory_equal(guest(&f, LAYOUT_MP_TABLE, 4), "PCMP", 4);

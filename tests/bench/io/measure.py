@@ -21,6 +21,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 VMM = os.path.join(TOP, "build", "mote-vmm")
 TRACE = "/sys/kernel/debug/tracing"
 ENTER = TRACE + "/events/raw_syscalls/sys_enter"
+VERBOSE = bool(os.environ.get("VERBOSE"))  # the guest's console
+BEGAN = time.monotonic()
 GUARD_S = 900  # against a hang; a TCG host is slow
 WORDS = "console=ttyS0 quiet panic=-1 root=/dev/vda ro init=/bench bench="
 NAMES = {16: "ioctl", 426: "io_uring_enter", 0: "read", 1: "write", 19: "readv",
@@ -81,6 +83,8 @@ class Guest:
         for raw in self.proc.stdout:
             line = raw.decode(errors="replace").strip()
             self.lines.append(line)
+            if VERBOSE:
+                print("%8.2f | %s" % (time.monotonic() - BEGAN, line), flush=True)
             if line.startswith(starts):
                 return line
         raise SystemExit("measure: the guest ended early: %s\n%s" % (
