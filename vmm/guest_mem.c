@@ -4,17 +4,26 @@
 #include "vmm/cleanup.h"
 #include "vmm/layout_x86.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define GM_PAGE 4096u
 
+/* A part of RAM that is a private mapping of some file, not of the memfd. */
+struct gm_file_map {
+    gpa_t gpa;
+    uint64_t len_bytes;
+};
+
 struct guest_mem {
     int fd;
     uint64_t ram_bytes;
     size_t num_regions;
     struct gm_region regions[GM_MAX_REGIONS];
+    size_t num_file_maps;
+    struct gm_file_map file_maps[GM_MAX_FILE_MAPS];
 };
 
 static int gm_add_region(struct guest_mem *gm, gpa_t gpa, uint64_t len,
@@ -170,9 +179,111 @@ int gm_map_file(struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes, int fd,
     if (gpa % GM_PAGE || len_bytes % GM_PAGE || offset_bytes % GM_PAGE ||
         len_bytes == 0)
         return -EINVAL;
+    if (gm->num_file_maps == GM_MAX_FILE_MAPS)
+        return -ENOSPC;
     if (mmap(p, len_bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
              (off_t)offset_bytes) == MAP_FAILED)
         return neg_errno();
+    gm->file_maps[gm->num_file_maps++] =
+        (struct gm_file_map){.gpa = gpa, .len_bytes = len_bytes};
     return 0;
+}
+
+/* --- giving memory back -------------------------------------------------- */
+
+/*
+ * How far [gpa, gpa + len) goes on as one kind of memory, and whether that is
+ * a file's. `len` is not 0 and the range lies in one region.
+ */
+static uint64_t gm_same_kind(const struct guest_mem *gm, gpa_t gpa,
+                             uint64_t len, bool *out_file)
+{
+    *out_file = false;
+    for (size_t i = 0; i < gm->num_file_maps; i++) {
+        const struct gm_file_map *m = &gm->file_maps[i];
+
+        if (gpa >= m->gpa && gpa - m->gpa < m->len_bytes) {
+            *out_file = true;
+            return min_u64(len, m->len_bytes - (gpa - m->gpa));
+        }
+        if (m->gpa > gpa)
+            len = min_u64(len, m->gpa - gpa);
+    }
+    return len;
+}
+
+/* A hole in the memfd frees its pages; a private page goes by itself. */
+static int gm_discard_part(const struct guest_mem *gm,
+                           const struct gm_region *r, gpa_t gpa, uint64_t len,
+                           bool file)
+{
+    uint64_t off = gpa - r->gpa;
+    int rc;
+
+    do {
+        rc = file
+                 ? madvise((char *)r->host + off, len, MADV_DONTNEED)
+                 : fallocate(gm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                             (off_t)(r->fd_offset_bytes + off), (off_t)len);
+    } while (rc < 0 && errno == EINTR);
+    return rc < 0 ? neg_errno() : 0;
+}
+
+static const struct gm_region *gm_region_of(const struct guest_mem *gm,
+                                            gpa_t gpa)
+{
+    for (size_t i = 0; i < gm->num_regions; i++) {
+        const struct gm_region *r = &gm->regions[i];
+
+        if (gpa >= r->gpa && gpa - r->gpa < r->len_bytes)
+            return r;
+    }
+    return NULL;
+}
+
+int gm_discard(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes)
+{
+    const struct gm_region *r = gm_region_of(gm, gpa);
+
+    if (gpa % GM_PAGE || len_bytes % GM_PAGE || len_bytes == 0)
+        return -EINVAL;
+    if (!r || len_bytes > r->len_bytes - (gpa - r->gpa))
+        return -EFAULT;
+    while (len_bytes > 0) {
+        bool file;
+        uint64_t n = gm_same_kind(gm, gpa, len_bytes, &file);
+        int rc = gm_discard_part(gm, r, gpa, n, file);
+
+        if (rc)
+            return rc;
+        gpa += n;
+        len_bytes -= n;
+    }
+    return 0;
+}
+
+bool gm_discard_zeroes(const struct guest_mem *gm, gpa_t gpa,
+                       uint64_t len_bytes)
+{
+    bool file = false;
+
+    return len_bytes == 0 ||
+           (gm_same_kind(gm, gpa, len_bytes, &file) == len_bytes && !file);
+}
+
+int gm_gpa_of(const struct guest_mem *gm, const void *host, gpa_t *out_gpa)
+{
+    uintptr_t p = (uintptr_t)host;
+
+    for (size_t i = 0; i < gm->num_regions; i++) {
+        const struct gm_region *r = &gm->regions[i];
+        uintptr_t base = (uintptr_t)r->host;
+
+        if (p >= base && p - base < r->len_bytes) {
+            *out_gpa = r->gpa + (p - base);
+            return 0;
+        }
+    }
+    return -EFAULT;
 }

@@ -51,9 +51,28 @@ int gm_write(const struct guest_mem *gm, gpa_t gpa, const void *src,
 
 /*
  * Replaces page-aligned guest memory by a private mapping of a file, so that
- * many VMs share its clean pages. -EINVAL when not page aligned.
+ * many VMs share its clean pages. -EINVAL when not page aligned, -ENOSPC after
+ * GM_MAX_FILE_MAPS of them. Before the vCPUs run.
  */
+#define GM_MAX_FILE_MAPS 64
 int gm_map_file(struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes, int fd,
                 uint64_t offset_bytes) MUST_CHECK;
+
+/*
+ * Gives whole pages back to the host at once; the range stays usable, by the
+ * guest and by us, at any time. What it reads then: zero, and what the file
+ * holds where gm_map_file() mapped one. The memfd must be this VM's alone: in
+ * one that others map, the hole would be theirs too.
+ * -EINVAL when not page aligned or empty, -EFAULT, or -errno of the host.
+ * syscalls: fallocate, madvise
+ */
+int gm_discard(const struct guest_mem *gm, gpa_t gpa,
+               uint64_t len_bytes) MUST_CHECK;
+/* Does all of the range read zero once it is discarded? */
+bool gm_discard_zeroes(const struct guest_mem *gm, gpa_t gpa,
+                       uint64_t len_bytes);
+/* The guest physical address of a pointer that gm_rptr/gm_wptr gave. */
+int gm_gpa_of(const struct guest_mem *gm, const void *host,
+              gpa_t *out_gpa) MUST_CHECK;
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define LOW  LAYOUT_HOLE_START
 #define HIGH LAYOUT_HOLE_END
@@ -119,6 +120,101 @@ static void test_map_file_is_private_and_page_aligned(void **state)
     gm_free(gm);
 }
 
+/* Pages of the memfd that are really there. */
+static uint64_t resident(const struct guest_mem *gm)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(gm_fd(gm), &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+static void test_discard_frees_shared_memory_which_reads_zero(void **state)
+{
+    struct guest_mem *gm = mem(3329 * MIB);
+    char b[3] = "xyz";
+    uint64_t before = resident(gm);
+
+    (void)state;
+    assert_int_equal(gm_write(gm, 0x3ffe, b, 3), 0); /* two pages */
+    assert_int_equal(gm_write(gm, HIGH + 0x1000, b, 3), 0);
+    assert_int_equal(resident(gm) - before, 3 * 4096);
+    assert_int_equal(gm_discard(gm, 0x3000, 4096), 0);
+    assert_int_equal(resident(gm) - before, 2 * 4096);
+    assert_int_equal(gm_read(gm, 0x3ffe, b, 3), 0);
+    assert_memory_equal(b, "\0\0z", 3);
+    assert_int_equal(gm_discard(gm, HIGH, MIB), 0);
+    assert_int_equal(gm_read(gm, HIGH + 0x1000, b, 3), 0);
+    assert_memory_equal(b, "\0\0\0", 3);
+    assert_int_equal(gm_write(gm, HIGH + 0x1000, "again", 5), 0);
+    gm_free(gm);
+}
+
+static void test_discard_refuses_what_is_not_whole_pages_of_ram(void **state)
+{
+    struct guest_mem *gm = mem(3329 * MIB);
+
+    (void)state;
+    assert_int_equal(gm_discard(gm, 0x1001, 4096), -EINVAL);
+    assert_int_equal(gm_discard(gm, 0x1000, 4097), -EINVAL);
+    assert_int_equal(gm_discard(gm, 0x1000, 0), -EINVAL);
+    assert_int_equal(gm_discard(gm, LOW, 4096), -EFAULT);
+    assert_int_equal(gm_discard(gm, LOW - 4096, 8192), -EFAULT);
+    assert_int_equal(gm_discard(gm, HIGH + MIB - 4096, 8192), -EFAULT);
+    assert_int_equal(gm_discard(gm, HIGH - 4096, 8192), -EFAULT);
+    assert_int_equal(gm_discard(gm, UINT64_MAX - 4095, 4096), -EFAULT);
+    assert_int_equal(gm_discard(gm, 0, UINT64_MAX - 4095), -EFAULT);
+    gm_free(gm);
+}
+
+/* A private page goes, the file's content shows again; beside it, zero. */
+static void test_discard_of_file_mappings_shows_the_file_again(void **state)
+{
+    struct guest_mem *gm = mem(MIB);
+    CLEANUP_FD int fd = memfd_create("t", 0);
+    char page[4096];
+    char got[3];
+
+    (void)state;
+    memset(page, 'k', sizeof(page));
+    assert_int_equal(util_write_full(fd, page, sizeof(page)), 0);
+    assert_int_equal(gm_map_file(gm, 0x2000, 4096, fd, 0), 0);
+    assert_int_equal(gm_write(gm, 0x1fff, "abc", 3), 0);
+    assert_int_equal(gm_write(gm, 0x2fff, "de", 2), 0);
+    assert_true(gm_discard_zeroes(gm, 0x1000, 4096));
+    assert_false(gm_discard_zeroes(gm, 0x1000, 8192));
+    assert_false(gm_discard_zeroes(gm, 0x2000, 4096));
+    assert_false(gm_discard_zeroes(gm, 0x2000, 8192));
+    assert_true(gm_discard_zeroes(gm, 0x3000, 4096));
+    assert_int_equal(gm_discard(gm, 0x1000, 3 * 4096), 0);
+    assert_int_equal(gm_read(gm, 0x1fff, got, 3), 0);
+    assert_memory_equal(got, "\0kk", 3);
+    assert_int_equal(gm_read(gm, 0x2fff, got, 2), 0);
+    assert_memory_equal(got, "k\0", 2);
+    for (int i = 1; i < GM_MAX_FILE_MAPS; i++)
+        assert_int_equal(gm_map_file(gm, 0x8000, 4096, fd, 0), 0);
+    assert_int_equal(gm_map_file(gm, 0x8000, 4096, fd, 0), -ENOSPC);
+    gm_free(gm);
+}
+
+static void test_gpa_of_a_pointer_is_where_it_came_from(void **state)
+{
+    struct guest_mem *gm = mem(3329 * MIB);
+    static const gpa_t at[] = {0, LOW - 1, HIGH, HIGH + MIB - 1};
+    gpa_t gpa = 0;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(at); i++) {
+        const void *p = NULL;
+
+        assert_int_equal(gm_rptr(gm, at[i], 1, &p), 0);
+        assert_int_equal(gm_gpa_of(gm, p, &gpa), 0);
+        assert_true(gpa == at[i]);
+    }
+    assert_int_equal(gm_gpa_of(gm, &gpa, &gpa), -EFAULT);
+    gm_free(gm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +223,10 @@ int main(void)
         cmocka_unit_test(test_access_at_the_edges),
         cmocka_unit_test(test_pointer_is_written_on_success_only),
         cmocka_unit_test(test_map_file_is_private_and_page_aligned),
+        cmocka_unit_test(test_discard_frees_shared_memory_which_reads_zero),
+        cmocka_unit_test(test_discard_refuses_what_is_not_whole_pages_of_ram),
+        cmocka_unit_test(test_discard_of_file_mappings_shows_the_file_again),
+        cmocka_unit_test(test_gpa_of_a_pointer_is_where_it_came_from),
     };
 
     return cmocka_run_group_tests_name("guest_mem", tests, NULL, NULL);
