@@ -129,6 +129,7 @@ static const struct config_section config_sections[] = {
     {"machine-config", config_machine_field},
     {"vsock", config_vsock_field},
     {"entropy", config_entropy_field},
+    {"balloon", config_balloon_field},
     {"mote", config_mote_field},
 };
 
@@ -137,9 +138,8 @@ static int config_other_section(struct config_ctx *x, const char *name,
                                 const json_t *v)
 {
     static const char *const later[] = {
-        "cpu-config", "balloon", "network-interfaces", "logger",
-        "metrics",    "pmem",    "memory-hotplug",     "mmds-config",
-        "serial",     NULL};
+        "cpu-config",     "network-interfaces", "logger", "metrics", "pmem",
+        "memory-hotplug", "mmds-config",        "serial", NULL};
 
     if (!config_is_one_of(name, later))
         return err_set(x->err, -EINVAL, "%s: %s: unknown section; remove it",
@@ -169,6 +169,8 @@ static int config_section(struct config_ctx *x, const char *name, json_t *v)
                            x->file, name);
         if (!strcmp(name, "entropy"))
             x->c->entropy = true;
+        if (!strcmp(name, "balloon"))
+            x->c->balloon.present = true;
         json_object_foreach(v, f, fv)
         {
             int rc = config_sections[i].field(x, f, fv);
@@ -248,5 +250,5 @@ int config_validate(const struct vm_config *c, struct errmsg *err)
                        "vsock: uds_path has %zu bytes, a Unix socket takes "
                        "%zu; use a shorter path",
                        strlen(c->vsock_path), (size_t)CONFIG_SOCKET_MAX);
-    return 0;
+    return config_balloon_validate(c, err);
 }

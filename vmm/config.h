@@ -26,6 +26,17 @@ struct config_drive {
     bool read_only;
 };
 
+struct config_balloon {
+    bool present;
+    bool has_amount;
+    bool has_deflate;
+    uint64_t target_bytes;
+    uint32_t stats_interval_s; /* 0: no statistics */
+    bool deflate_on_oom;
+    bool hinting;
+    bool reporting;
+};
+
 struct vm_config {
     char *kernel_path;
     char *initrd_path; /* NULL: none */
@@ -37,6 +48,7 @@ struct vm_config {
     char *vsock_path; /* NULL: no vsock device */
     uint32_t guest_cid;
     bool entropy; /* virtio-rng */
+    struct config_balloon balloon;
     /* The section "mote", beyond Firecracker's format. */
     bool virtio_console;
     bool vmgenid;

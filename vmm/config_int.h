@@ -47,4 +47,10 @@ bool config_is_one_of(const char *field, const char *const *list);
 
 int config_drives(struct config_ctx *x, json_t *list) MUST_CHECK;
 
+int config_balloon_field(struct config_ctx *x, const char *f,
+                         json_t *v) MUST_CHECK;
+/* What only the whole configuration tells. */
+int config_balloon_validate(const struct vm_config *c,
+                            struct errmsg *err) MUST_CHECK;
+
 #endif

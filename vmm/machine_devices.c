@@ -2,12 +2,14 @@
 #include "vmm/machine_devices.h"
 
 #include "devices/disk_raw.h"
+#include "devices/virtio_balloon.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_console.h"
 #include "devices/virtio_mmio.h"
 #include "devices/virtio_rng.h"
 #include "devices/virtio_vsock.h"
 
+#include <assert.h>
 #include <linux/virtio_mmio.h>
 #include <stdlib.h>
 
@@ -21,6 +23,7 @@ struct device_set {
     size_t num;
     struct device_slot slots[LAYOUT_MAX_DEVICES];
     struct virtio_dev *console; /* its slot's; NULL: none */
+    struct virtio_dev *balloon; /* the same */
     size_t num_down;            /* io thread, while shutting down */
     void (*done)(void *arg);
     void *done_arg;
@@ -146,10 +149,40 @@ static int devices_add_others(struct device_set *set, const struct vm_config *c,
     return rc;
 }
 
+static int devices_add_balloon(struct device_set *set,
+                               const struct config_balloon *c,
+                               struct errmsg *err)
+{
+    const struct vballoon_args args = {
+        .target_bytes = c->target_bytes,
+        .stats_interval_s = c->stats_interval_s,
+        .deflate_on_oom = c->deflate_on_oom,
+        .hinting = c->hinting,
+        .reporting = c->reporting,
+    };
+    struct virtio_dev *dev = NULL;
+    int rc;
+
+    if (!c->present)
+        return 0;
+    rc = vballoon_new(&set->env.vdev, &args, &dev);
+    if (rc)
+        return err_set(err, rc, "balloon: %s", err_reason(rc));
+    rc = devices_attach(set, dev, err);
+    if (rc == 0)
+        set->balloon = dev;
+    return rc;
+}
+
+struct virtio_dev *devices_balloon(const struct device_set *set)
+{
+    return set->balloon;
+}
+
 size_t devices_count(const struct vm_config *c)
 {
     return c->num_drives + (c->vsock_path != NULL) + c->entropy +
-           c->virtio_console;
+           c->virtio_console + c->balloon.present;
 }
 
 int devices_new(const struct device_env *env, const struct vm_config *c,
@@ -164,10 +197,13 @@ int devices_new(const struct device_env *env, const struct vm_config *c,
     rc = devices_add_disks(set, c, err);
     if (rc == 0)
         rc = devices_add_others(set, c, err);
+    if (rc == 0)
+        rc = devices_add_balloon(set, &c->balloon, err);
     if (rc) {
         devices_free(set);
         return rc;
     }
+    assert(set->num == devices_count(c));
     *out_set = set;
     return 0;
 }

@@ -87,7 +87,7 @@ static void test_config_refusals_name_the_field(void **state)
         {"{\"boot-source\":{\"kernel_image_path\":\"/k\",\"x\":1}}",
          "boot-source.x: unknown"},
         {"{" K ",\"mystery\":{}}", "mystery: unknown section"},
-        {"{" K ",\"balloon\":{\"amount_mib\":1}}", "balloon: not supported"},
+        {"{" K ",\"metrics\":{\"x\":1}}", "metrics: not supported"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":0}}", "vcpu_count"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":33}}", "from 1 to 32"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":\"1\"}}", "vcpu_count"},
@@ -119,6 +119,76 @@ static void test_config_refusals_name_the_field(void **state)
         {"{" K ",\"vsock\":{\"guest_cid\":3}}", "uds_path is missing"},
         {"{" K ",\"entropy\":{\"rate_limiter\":{}}}", "rate_limiter"},
         {"{" K ",\"mote\":{\"x\":true}}", "mote.x: unknown"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct errmsg err = {""};
+        struct vm_config c;
+
+        assert_int_equal(load(bad[i].text, &c, &err), -EINVAL);
+        if (!strstr(err.text, bad[i].named))
+            fail_msg("%s\n  said: %s\n  not: %s", bad[i].text, err.text,
+                     bad[i].named);
+        config_fini(&c);
+    }
+}
+
+#define B(fields) "{" K ",\"balloon\":{" fields "}}"
+#define B2        "\"amount_mib\":64,\"deflate_on_oom\":true"
+
+static void test_config_balloon_is_read(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    assert_int_equal(load(B(B2), &c, &err), 0);
+    assert_true(c.balloon.present && c.balloon.deflate_on_oom);
+    assert_true(c.balloon.target_bytes == 64 * MIB);
+    assert_false(c.balloon.hinting || c.balloon.reporting);
+    assert_int_equal(c.balloon.stats_interval_s, 0);
+    config_fini(&c);
+    assert_int_equal(load(B(B2 ",\"stats_polling_interval_s\":5,"
+                               "\"free_page_hinting\":true,"
+                               "\"free_page_reporting\":true"),
+                          &c, &err),
+                     0);
+    assert_true(c.balloon.hinting && c.balloon.reporting);
+    assert_int_equal(c.balloon.stats_interval_s, 5);
+    config_fini(&c);
+    assert_int_equal(load(B(B2 ",\"stats_polling_interval_s\":null,"
+                               "\"free_page_hinting\":null"),
+                          &c, &err),
+                     0);
+    config_fini(&c);
+    assert_int_equal(load("{" K ",\"balloon\":null}", &c, &err), 0);
+    assert_false(c.balloon.present);
+    config_fini(&c);
+}
+
+static void test_config_balloon_refusals_name_the_field(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *named;
+    } bad[] = {
+        {B(""), "balloon: amount_mib is missing"},
+        {B("\"amount_mib\":1"), "balloon: deflate_on_oom is missing"},
+        {B("\"deflate_on_oom\":true"), "balloon: amount_mib is missing"},
+        {B("\"amount_mib\":129,\"deflate_on_oom\":true"),
+         "amount_mib is 129, the guest has 128"},
+        {B("\"amount_mib\":-1"), "balloon.amount_mib: must be"},
+        {B("\"amount_mib\":1.5"), "balloon.amount_mib: must be"},
+        {B("\"amount_mib\":18446744073709551615"), "line 1"},
+        {B("\"deflate_on_oom\":null"), "balloon.deflate_on_oom: must be"},
+        {B("\"stats_polling_interval_s\":65536"),
+         "balloon.stats_polling_interval_s: must be"},
+        {B("\"free_page_hinting\":1"), "balloon.free_page_hinting: must be"},
+        {B("\"free_page_reporting\":\"\""),
+         "balloon.free_page_reporting: must be"},
+        {B("\"x\":1"), "balloon.x: unknown field"},
+        {"{" K ",\"balloon\":[]}", "balloon: must be an object"},
     };
 
     (void)state;
@@ -232,6 +302,8 @@ int main(void)
         cmocka_unit_test(test_config_full_example_is_read),
         cmocka_unit_test(test_config_defaults),
         cmocka_unit_test(test_config_refusals_name_the_field),
+        cmocka_unit_test(test_config_balloon_is_read),
+        cmocka_unit_test(test_config_balloon_refusals_name_the_field),
         cmocka_unit_test(
             test_BL_023_socket_path_of_107_bytes_works_108_is_refused),
         cmocka_unit_test(test_config_missing_file_is_named),
