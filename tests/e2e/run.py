@@ -11,6 +11,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import cases_balloon
 import cases_exec
 import cases_life
 import cases_disk
@@ -18,7 +19,7 @@ import cases_soak
 from harness import Failed, Host, Skip
 
 MODULES = {"quick": [cases_life, cases_disk, cases_exec],
-           "full": [cases_life, cases_disk, cases_exec],
+           "full": [cases_life, cases_disk, cases_exec, cases_balloon],
            "soak": [cases_soak]}
 
 

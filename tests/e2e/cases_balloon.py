@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The balloon: memory that the guest gives up goes back to the host.
+
+The host's side is the memfd's pages and the monitor's RSS. Only the `sandbox`
+kernel has the driver.
+"""
+
+from bare import Bare
+from harness import check
+
+CASES = []
+MIB = 1 << 20
+
+
+def case(*tiers):
+    def wrap(fn):
+        fn.tiers = tiers
+        CASES.append(fn)
+        return fn
+    return wrap
+
+
+def mem_total(vm):
+    """MiB that the guest has and its balloon does not."""
+    return int(vm.sh("awk '/MemTotal/{print $2}' /proc/meminfo")) >> 10
+
+
+def driver(vm, word):
+    vm.sh("cd /sys/bus/virtio/drivers/virtio_balloon; for d in /sys/bus/virtio/devices/*; do"
+          " [ \"$(cat $d/device)\" = 0x0005 ] && echo ${d##*/} > %s; done; cd /" % word, 120)
+
+
+def wait_total(vm, holds, what):
+    for _ in range(600):
+        total = mem_total(vm)
+        if holds(total):
+            return total
+        vm.sh("sleep 0.2")
+    check(False, "%s: the guest has %d MiB" % (what, total))
+
+
+@case("full")
+def a_balloon_of_80_percent_and_back(host, work):
+    balloon = {"amount_mib": 204, "deflate_on_oom": False}
+    with Bare(host, work, 256, {"balloon": balloon}) as vm:
+        small = wait_total(vm, lambda n: n < 50, "inflated at boot")
+        driver(vm, "unbind")  # a driver that goes gives all back to its guest
+        large = wait_total(vm, lambda n: n - small >= 200, "deflated")
+        vm.sh("dd if=/dev/zero of=/tmp/f bs=1M count=150 2>/dev/null", 120)
+        full = vm.wait_ram(lambda n: n > 160 * MIB, "150 MiB written")
+        vm.sh("rm /tmp/f")
+        driver(vm, "bind")
+        wait_total(vm, lambda n: n < 50, "inflated again")
+        empty = vm.wait_ram(lambda n: n < 60 * MIB, "inflated to 80 % again")
+        print("# guest %d -> %d MiB, host %s -> %s MiB (memfd, RSS)" % (
+            large, small, [n >> 20 for n in full], [n >> 20 for n in empty]), flush=True)
+        driver(vm, "unbind")
+        wait_total(vm, lambda n: n - small >= 200, "deflated at the end")
+        vm.sh("dd if=/dev/urandom of=/tmp/f bs=1M count=20 2>/dev/null && cp /tmp/f /tmp/g &&"
+              " cmp /tmp/f /tmp/g", 120)
+
+
+@case("full")
+def reported_free_pages_go_back_to_the_host(host, work):
+    balloon = {"amount_mib": 0, "deflate_on_oom": True, "free_page_reporting": True}
+    with Bare(host, work, 256, {"balloon": balloon}) as vm:
+        before = vm.ram_bytes()
+        vm.sh("dd if=/dev/zero of=/tmp/f bs=1M count=64 2>/dev/null", 120)
+        full = vm.wait_ram(lambda n: n >= 64 * MIB, "64 MiB written")
+        vm.sh("rm /tmp/f")
+        after = vm.wait_ram(lambda n: n < 40 * MIB, "removed and reported")
+        print("# host %s, full %s, reported %s MiB (memfd, RSS)" % tuple(
+            [n >> 20 for n in x] for x in (before, full, after)), flush=True)
+        vm.sh("dd if=/dev/urandom of=/tmp/f bs=1M count=64 2>/dev/null && cp /tmp/f /tmp/g &&"
+              " cmp /tmp/f /tmp/g", 120)
+
+
+@case("full")
+def BL_087_deflate_on_oom_saves_an_allocation(host, work):
+    balloon = {"amount_mib": 200, "deflate_on_oom": True}
+    with Bare(host, work, 256, {"balloon": balloon}) as vm:
+        wait_total(vm, lambda n: n < 60, "inflated")
+        # 120 MiB in a process, where 30 are free: the balloon gives way.
+        vm.sh("head -c 120m /dev/zero | tail -c 120m | wc -c > /tmp/n; cat /tmp/n", 240)
+        check(vm.out.startswith(b"125829120"), repr(vm.out[-300:]))
