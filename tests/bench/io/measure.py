@@ -281,12 +281,26 @@ class Bench:
         finally:
             g.close()
 
+    def vsock_in_rate(self, size):
+        uds = self.path("v.sock")
+        g = self.guest("mote", "vsock,recv,52", vsock=uds)
+        try:
+            g.wait("listening")
+            send = self.stream("send", uds + ":52", str(size))
+            got, ns = map(int, g.wait("%d " % size).split())
+            send.wait(GUARD_S)
+            return got / (ns / 1e9) / (1 << 20)
+        finally:
+            g.close()
+
     def vsock(self, size):
         relay = [self.relay_rate(size) for _ in range(max(3, self.runs))]
         out = [self.vsock_out_rate(size) for _ in range(self.runs)]
-        r, o = statistics.median(relay), statistics.median(out)
+        into = [self.vsock_in_rate(size) for _ in range(self.runs)]
+        r, o, i = (statistics.median(v) for v in (relay, out, into))
         print("%-26s %10s %10s %8s" % ("stream, MiB/s", "vsock", "relay", "ratio"))
         print("%-26s %10.0f %10.0f %8.2f" % ("guest to host", o, r, o / r))
+        print("%-26s %10.0f %10.0f %8.2f" % ("host to guest", i, r, i / r))
 
 
 def main():

@@ -8,7 +8,8 @@
  *   stream recv ADDR            listens, reads one connection to its end,
  *                               prints bytes and nanoseconds
  *   stream relay ADDR ADDR2     listens at ADDR, passes on to ADDR2
- *   ADDR: vsock:CID:PORT or the path of a Unix socket
+ *   ADDR: vsock:CID:PORT, the path of a Unix socket, or (send only)
+ *   PATH:PORT, a monitor's vsock socket and the guest's port
  */
 #include <errno.h>
 #include <stdint.h>
@@ -67,6 +68,33 @@ static int dial(const char *text)
     return fd;
 }
 
+/* By a monitor's socket to the guest's `port`. */
+static int dial_guest(const char *path, const char *port)
+{
+    char line[64];
+    int fd = dial(path);
+    int n = snprintf(line, sizeof(line), "CONNECT %s\n", port);
+
+    if (write(fd, line, (size_t)n) != n)
+        die(path);
+    do { /* "OK <port>" */
+        if (read(fd, line, 1) != 1)
+            die("no answer to CONNECT");
+    } while (line[0] != '\n');
+    return fd;
+}
+
+static int dial_any(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char path[sizeof(((union address *)0)->un.sun_path)];
+
+    if (!colon || !strncmp(text, "vsock:", 6))
+        return dial(text);
+    snprintf(path, sizeof(path), "%.*s", (int)(colon - text), text);
+    return dial_guest(path, colon + 1);
+}
+
 static int answer(const char *text)
 {
     union address a;
@@ -106,7 +134,7 @@ static void put(int fd, const char *buf, size_t len)
 static void do_send(const char *to, uint64_t bytes)
 {
     static char buf[BUF_BYTES];
-    int fd = dial(to);
+    int fd = dial_any(to);
 
     for (; bytes > 0; bytes -= bytes < BUF_BYTES ? bytes : BUF_BYTES)
         put(fd, buf, bytes < BUF_BYTES ? (size_t)bytes : BUF_BYTES);
