@@ -168,6 +168,16 @@ kernel-tiny kernel-sandbox: kernel-%:
 	@guest/kernel/build.sh $*
 
 # --- tests ----------------------------------------------------------------
+# Programs that the end-to-end cases run inside a guest.
+GUEST_TEST_BINS = $(patsubst tests/e2e/guest/%.c,$(B)/tests/%,\
+                    $(wildcard tests/e2e/guest/*.c))
+.PHONY: guest-tests
+guest-tests: $(GUEST_TEST_BINS)
+$(B)/tests/%: tests/e2e/guest/%.c
+	@mkdir -p $(@D)
+	$(call say,MUSL-CC,$<)
+	$(Q)$(MUSL_CC) $(AGENT_CFLAGS) -static -s -o $@ $<
+
 UNIT_BINS = $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
                 $(LIB_MOTE) $(LIB_BASE)
@@ -212,7 +222,7 @@ FUZZ_SECONDS ?= 60
 
 # What the lanes of tests/run.sh build.
 .PHONY: build-gcc build-clang-all build-asan-all build-tsan-all build-fuzz-all
-build-gcc: all payloads unit-bins
+build-gcc: all payloads unit-bins guest-tests
 build-clang-all:
 	+$(MAKE) B=build-clang CC=clang all unit-bins seed-bins
 build-asan-all:

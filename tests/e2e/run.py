@@ -16,10 +16,11 @@ import cases_exec
 import cases_life
 import cases_disk
 import cases_soak
+import cases_vsock
 from harness import Failed, Host, Skip
 
-MODULES = {"quick": [cases_life, cases_disk, cases_exec],
-           "full": [cases_life, cases_disk, cases_exec, cases_balloon],
+MODULES = {"quick": [cases_life, cases_disk, cases_exec, cases_vsock],
+           "full": [cases_life, cases_disk, cases_exec, cases_vsock, cases_balloon],
            "soak": [cases_soak]}
 
 
