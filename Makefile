@@ -70,12 +70,14 @@ LIB_DEVICES = $(B)/lib/libdevices.a
 LIB_BOOT = $(B)/lib/libboot.a
 LIB_ROOT = $(B)/lib/libroot.a
 LIB_MOTE = $(B)/lib/libmote.a
+# The number in the name rises when a caller built before would break.
+LIB_MOTE_SO = $(B)/lib/libmote.so.0
 # Link order is the include direction of the layers: an upward call fails.
 VMM_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) $(LIB_BASE)
 
 .PHONY: all
 all: $(if $(wildcard vmm/main.c),$(B)/mote-vmm) \
-     $(if $(MOTE_SRC),$(B)/mote) $(if $(AGENT_SRC),$(B)/mote-agent)
+     $(if $(MOTE_SRC),$(B)/mote $(LIB_MOTE_SO)) $(if $(AGENT_SRC),$(B)/mote-agent)
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -96,6 +98,19 @@ $(eval $(call archive,$(LIB_ROOT),$(call objs,$(ROOT_SRC))))
 # With the helpers it needs, so that it links alone.
 $(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC) vmm/util.c \
                                           vmm/errmsg.c)))
+
+# Only the names of mote.h leave it: the map says which.
+$(B)/pic/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC-PIC,$<)
+	$(Q)$(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -c $< -o $@
+$(LIB_MOTE_SO): $(patsubst %.c,$(B)/pic/%.o,$(LIBMOTE_SRC) vmm/util.c \
+                vmm/errmsg.c) tools/libmote/libmote.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-z,defs \
+	    -Wl,--version-script=tools/libmote/libmote.map -o $@ \
+	    $(filter %.o,$^) -ljansson
 
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
@@ -276,11 +291,14 @@ install: all guest
 	        || exit 1; \
 	done
 	install -m 644 $(LIB_MOTE) $(I)/lib/
+	install -m 755 $(LIB_MOTE_SO) $(I)/lib/
+	ln -sf libmote.so.0 $(I)/lib/libmote.so
 	install -m 644 tools/libmote/mote.h $(I)/include/
 	printf 'prefix=%s\nName: libmote\nDescription: start and drive mote virtual machines\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lmote -ljansson\n' \
 	    '$(PREFIX)' '$(VERSION)' >$(I)/lib/pkgconfig/libmote.pc
 uninstall:
 	rm -f $(I)/bin/mote $(I)/include/mote.h $(I)/lib/libmote.a \
+	    $(I)/lib/libmote.so $(I)/lib/libmote.so.0 \
 	    $(I)/lib/pkgconfig/libmote.pc $(I)/libexec/mote/mote-vmm
 	rm -f $(I)/share/mote/agent.cpio $(I)/share/mote/rootfs.img \
 	    $(I)/share/mote/tiny/vmlinux $(I)/share/mote/sandbox/vmlinux
