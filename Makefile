@@ -28,7 +28,7 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Wcast-qual -Wcast-align -Wvla \
 OPT ?= -O2 -g
 HARDEN ?= -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
 SAN ?=
-CPPFLAGS = -I. -DMOTE_VERSION='"$(VERSION)"'
+CPPFLAGS = -I. -I$(B) -DMOTE_VERSION='"$(VERSION)"'
 CFLAGS_ALL = $(STD) $(WARN) $(OPT) $(HARDEN) $(SAN) $(CPPFLAGS) -MMD -MP
 LDFLAGS_ALL = $(SAN) -Wl,-z,relro,-z,now
 
@@ -83,6 +83,17 @@ $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -c $< -o $@
+
+# --- made by programs of ours ----------------------------------------------
+# By libseccomp, on the machine that builds: see vmm/gen/seccomp_gen.c.
+$(B)/gen/seccomp_gen: vmm/gen/seccomp_gen.c vmm/seccomp_rules.h
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(STD) $(WARN) -O1 -I. -o $@ $< -lseccomp
+$(B)/gen/seccomp_programs.h: $(B)/gen/seccomp_gen
+	$(call say,GEN,$@)
+	$(Q)$< >$@.tmp && mv $@.tmp $@
+$(B)/obj/vmm/seccomp_filter.o: $(B)/gen/seccomp_programs.h
 
 define archive
 $(1): $(2)

@@ -6,7 +6,7 @@ set -eu
 
 run_packages="
     gcc binutils make perl libc6-dev linux-libc-dev pkg-config musl-tools
-    liburing-dev libfdt-dev libjansson-dev
+    liburing-dev libfdt-dev libjansson-dev libseccomp-dev
     zlib1g-dev libzstd-dev liblz4-dev liblzma-dev
     linux-source-6.12 xz-utils patch flex bison bc libelf-dev
     busybox-static python3

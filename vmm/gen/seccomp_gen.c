@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs when mote is built: turns the lists of vmm/seccomp_rules.h into BPF
+ * programs by libseccomp, and prints them as C. So the monitor neither links
+ * the library nor spends time on it at each start.
+ */
+#include "vmm/seccomp_rules.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/if_tun.h>
+#include <linux/io_uring.h>
+#include <linux/kvm.h>
+#include <seccomp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void die(const char *what, int rc)
+{
+    fprintf(stderr, "seccomp_gen: %s: %s\n", what, strerror(-rc));
+    exit(1);
+}
+
+static void allow(scmp_filter_ctx f, int nr, const char *name, unsigned count,
+                  struct scmp_arg_cmp cmp)
+{
+    int rc = count ? seccomp_rule_add_array(f, SCMP_ACT_ALLOW, nr, 1, &cmp)
+                   : seccomp_rule_add_array(f, SCMP_ACT_ALLOW, nr, 0, NULL);
+
+    if (rc && rc != -EEXIST)
+        die(name, rc);
+}
+
+#define NO_ARG ((struct scmp_arg_cmp){0})
+/* The kernel looks at no more than the low 32 bits of such arguments. */
+#define LOW_32 0xffffffffu
+#define ALLOW(call, why)                                                       \
+    (void)(why);                                                               \
+    allow(f, SCMP_SYS(call), #call, 0, NO_ARG);
+#define ALLOW_IF(call, arg, value, why)                                        \
+    (void)(why);                                                               \
+    allow(f, SCMP_SYS(call), #call, 1,                                         \
+          SCMP_CMP(arg, SCMP_CMP_MASKED_EQ, LOW_32, (uint32_t)(value)));
+#define ALLOW_MASK(call, arg, mask, value, why)                                \
+    (void)(why);                                                               \
+    allow(f, SCMP_SYS(call), #call, 1,                                         \
+          SCMP_CMP(arg, SCMP_CMP_MASKED_EQ, (uint64_t)(mask), value));
+
+static void rules_vcpu(scmp_filter_ctx f)
+{
+    SECCOMP_RULES_VCPU
+}
+
+static void rules_loop(scmp_filter_ctx f)
+{
+    SECCOMP_RULES_LOOP
+}
+
+static void rules_loop_api(scmp_filter_ctx f)
+{
+    SECCOMP_RULES_LOOP_API
+}
+
+static void print_program(const char *name, void (*rules)(scmp_filter_ctx f))
+{
+    scmp_filter_ctx f = seccomp_init(SCMP_ACT_TRAP);
+    struct sock_filter insn;
+    FILE *out = tmpfile();
+    int rc;
+
+    if (!f || !out)
+        die(name, -ENOMEM);
+    /* By a tree: KVM_RUN and io_uring_enter are on the hot path. */
+    rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+    if (rc)
+        die("optimize", rc);
+    rules(f);
+    rc = seccomp_export_bpf(f, fileno(out));
+    if (rc)
+        die("export", rc);
+    rewind(out);
+    printf("static const struct sock_filter %s[] = {\n", name);
+    while (fread(&insn, sizeof(insn), 1, out) == 1)
+        printf("    {0x%02x, %u, %u, 0x%08x},\n", insn.code, insn.jt, insn.jf,
+               insn.k);
+    printf("};\n\n");
+    fclose(out);
+    seccomp_release(f);
+}
+
+static void print_names(void)
+{
+    printf("static const char *const seccomp_call_names[] = {\n");
+    for (int nr = 0; nr < 512; nr++) {
+        char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, nr);
+
+        if (name)
+            printf("    [%d] = \"%s\",\n", nr, name);
+        free(name);
+    }
+    printf("};\n");
+}
+
+int main(void)
+{
+    printf("/* Made by vmm/gen/seccomp_gen.c. */\n\n");
+    print_program("seccomp_vcpu", rules_vcpu);
+    print_program("seccomp_loop", rules_loop);
+    print_program("seccomp_loop_api", rules_loop_api);
+    print_names();
+    return fflush(stdout) ? 1 : 0;
+}

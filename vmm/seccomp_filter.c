@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/seccomp_filter.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "gen/seccomp_programs.h"
+
+/* A signal handler has nothing else to reach them by. */
+static volatile sig_atomic_t seccomp_log_fd = STDERR_FILENO;
+static _Thread_local const char *seccomp_label = "?";
+
+static size_t seccomp_put(char *line, size_t at, size_t room, const char *text)
+{
+    while (*text && at < room)
+        line[at++] = *text++;
+    return at;
+}
+
+static size_t seccomp_put_number(char *line, size_t at, size_t room, int n)
+{
+    char digits[12];
+    size_t left = sizeof(digits);
+
+    digits[--left] = '\0';
+    do {
+        digits[--left] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    return seccomp_put(line, at, room, digits + left);
+}
+
+/* Only what is safe in a signal handler, and allowed by every filter. */
+static void seccomp_on_violation(int sig, siginfo_t *si, void *context)
+{
+    int nr = si->si_syscall < 0 ? 0 : si->si_syscall;
+    const char *name = (size_t)nr < ARRAY_SIZE(seccomp_call_names)
+                           ? seccomp_call_names[nr]
+                           : NULL;
+    char line[160];
+    size_t room = sizeof(line);
+    size_t n = 0;
+
+    (void)sig;
+    (void)context;
+    n = seccomp_put(line, n, room, "mote-vmm: error: seccomp: thread ");
+    n = seccomp_put(line, n, room, seccomp_label);
+    n = seccomp_put(line, n, room, " made the forbidden system call ");
+    n = seccomp_put(line, n, room, name ? name : "number");
+    n = seccomp_put(line, n, room, " (");
+    n = seccomp_put_number(line, n, room, nr);
+    n = seccomp_put(line, n, room, "); the VM ends here\n");
+    if (write(seccomp_log_fd, line, n) < 0) {
+        /* Nobody is left to be told. */
+    }
+    _exit(SECCOMP_EXIT_CODE);
+}
+
+int seccomp_prepare(int log_fd)
+{
+    struct sigaction sa = {.sa_sigaction = seccomp_on_violation,
+                           .sa_flags = SA_SIGINFO};
+
+    seccomp_log_fd = log_fd;
+    (void)sigfillset(&sa.sa_mask);
+    if (sigaction(SIGSYS, &sa, NULL) < 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return neg_errno();
+    return 0;
+}
+
+static int seccomp_load(const struct sock_filter *insns, size_t count)
+{
+    /* The kernel copies the program; its type knows no const. */
+    struct sock_fprog prog = {.len = (unsigned short)count};
+
+    memcpy(&prog.filter, &insns, sizeof(insns));
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+        return neg_errno();
+    return 0;
+}
+
+int seccomp_install(enum seccomp_role role, const char *label)
+{
+    seccomp_label = label;
+    switch (role) {
+    case SECCOMP_LOOP:
+        return seccomp_load(seccomp_loop, ARRAY_SIZE(seccomp_loop));
+    case SECCOMP_LOOP_API:
+        return seccomp_load(seccomp_loop_api, ARRAY_SIZE(seccomp_loop_api));
+    case SECCOMP_VCPU:
+        return seccomp_load(seccomp_vcpu, ARRAY_SIZE(seccomp_vcpu));
+    }
+    return -EINVAL;
+}
