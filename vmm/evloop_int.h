@@ -22,6 +22,7 @@ struct ev_slot {
     bool in_flight;      /* the kernel watches (io_uring: one operation) */
     bool cancelling;     /* io_uring: that operation's cancel is queued */
     bool stale;          /* io_uring: the operation has the old events */
+    bool quiet;          /* io_uring: the operation stays, see there */
     bool pending;        /* io_uring: in the list of slots to look at */
     uint32_t next_pending;
     bool always_ready; /* epoll: a regular file, which epoll refuses */

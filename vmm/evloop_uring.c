@@ -124,6 +124,7 @@ static void uring_touch(struct evloop *loop, struct ev_slot *s)
 
 static int uring_arm(struct evloop *loop, struct ev_slot *s)
 {
+    s->quiet = false;
     uring_touch(loop, s);
     return 0;
 }
@@ -131,6 +132,7 @@ static int uring_arm(struct evloop *loop, struct ev_slot *s)
 static int uring_rearm(struct evloop *loop, struct ev_slot *s)
 {
     s->stale = s->in_flight;
+    s->quiet = false;
     uring_touch(loop, s);
     return 0;
 }
@@ -160,9 +162,17 @@ static void uring_prep_cancel(struct io_uring_sqe *sqe, struct ev_slot *s)
     s->cancelling = true;
 }
 
+/*
+ * The kernel tells POLLRDHUP of whoever it polls, asked or not: a peer that has
+ * sent all that it will would end each poll at once, for as long as nobody
+ * wants to read. Such a watch is quiet: a poll that stays, tells that one time
+ * and then only what changes, until something comes that was asked for.
+ */
 static void uring_prep_watch(struct io_uring_sqe *sqe, struct ev_slot *s)
 {
-    if (s->kind == EV_SLOT_FD)
+    if (s->kind == EV_SLOT_FD && s->quiet)
+        io_uring_prep_poll_multishot(sqe, s->owner.w->fd, s->owner.w->events);
+    else if (s->kind == EV_SLOT_FD)
         io_uring_prep_poll_add(sqe, s->owner.w->fd, s->owner.w->events);
     else
         io_uring_prep_read(sqe, s->owner.c->fd, &s->count, sizeof(s->count), 0);
@@ -258,11 +268,28 @@ static bool uring_fill(struct evloop *loop, struct uring *u)
     return true;
 }
 
-static void uring_slot_done(struct evloop *loop, struct ev_slot *s, int res)
+/* Runs the callback for what was told; false: nothing that was asked for. */
+static bool uring_tell(struct ev_fd *w, int res)
 {
-    s->in_flight = false;
+    uint32_t told = res < 0 ? 0 : (uint32_t)res;
+
+    if (res < 0 && res != -ECANCELED)
+        told = POLLERR; /* not pollable: let the owner find out */
+    /* Events that were asked for before a mod do not count any more. */
+    told &= w->events | POLLERR | POLLHUP;
+    if (!told || w->events == 0)
+        return false;
+    w->fn(w, told);
+    return true;
+}
+
+/* `more`: the operation stays in flight, as that of a quiet watch does. */
+static void uring_slot_done(struct evloop *loop, struct ev_slot *s, int res,
+                            bool more)
+{
+    s->in_flight = more;
     if (s->kind == EV_SLOT_ZOMBIE) {
-        if (!s->pending)
+        if (!s->pending && !more)
             evloop_slot_release(loop, s);
         return;
     }
@@ -271,16 +298,13 @@ static void uring_slot_done(struct evloop *loop, struct ev_slot *s, int res)
 
         if (res == (int)sizeof(s->count))
             c->fn(c, s->count);
-    } else {
-        struct ev_fd *w = s->owner.w;
-        uint32_t told = res < 0 ? 0 : (uint32_t)res;
-
-        if (res < 0 && res != -ECANCELED)
-            told = POLLERR; /* not pollable: let the owner find out */
-        /* Events that were asked for before a mod do not count any more. */
-        told &= w->events | POLLERR | POLLHUP;
-        if (told && w->events != 0)
-            w->fn(w, told);
+    } else if (uring_tell(s->owner.w, res)) {
+        if (s->kind == EV_SLOT_FD && more)
+            (void)uring_rearm(loop, s); /* level-triggered from here on */
+    } else if (more) {
+        return;
+    } else if (res > 0 && !s->stale) {
+        s->quiet = true;
     }
     /* The callback may have removed it: then the next fill sees an idle slot,
      * which stays harmless. */
@@ -288,14 +312,16 @@ static void uring_slot_done(struct evloop *loop, struct ev_slot *s, int res)
         uring_touch(loop, s);
 }
 
-static void uring_complete(struct evloop *loop, uint64_t data, int res)
+static void uring_complete(struct evloop *loop, uint64_t data, int res,
+                           bool more)
 {
     struct ev_io *io;
 
     if (data == URING_NO_OWNER)
         return;
     if (data & URING_SLOT_BIT) {
-        uring_slot_done(loop, evloop_slot(loop, (uint32_t)(data >> 1)), res);
+        uring_slot_done(loop, evloop_slot(loop, (uint32_t)(data >> 1)), res,
+                        more);
         return;
     }
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): user_data is an integer */
@@ -324,14 +350,16 @@ static int uring_turn(struct evloop *loop, uint64_t timeout_ns)
     /* One CQ's worth at most, then timers get their turn. */
     for (unsigned left = URING_ENTRIES * 2; left > 0; left--) {
         uint64_t data;
+        bool more;
         int res;
 
         if (io_uring_peek_cqe(&u->ring, &cqe) != 0)
             break;
         data = io_uring_cqe_get_data64(cqe);
         res = cqe->res;
+        more = cqe->flags & IORING_CQE_F_MORE;
         io_uring_cqe_seen(&u->ring, cqe);
-        uring_complete(loop, data, res);
+        uring_complete(loop, data, res, more);
     }
     return 0;
 }
