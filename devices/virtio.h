@@ -18,7 +18,7 @@
 #include "vmm/evloop.h"
 #include "vmm/log.h"
 
-#define VIRTIO_MAX_QUEUES 8u
+#define VIRTIO_MAX_QUEUES 16u
 
 struct virtio_dev;
 

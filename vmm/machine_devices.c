@@ -140,9 +140,9 @@ static int devices_add_others(struct device_set *set, const struct vm_config *c,
                 : devices_attach(set, dev, err);
     }
     if (rc == 0 && c->virtio_console) {
-        rc = vcon_new(&set->env.vdev, &con, &dev);
-        rc = rc ? err_set(err, rc, "virtio-console: %s", err_reason(rc))
-                : devices_attach(set, dev, err);
+        rc = vcon_new(&set->env.vdev, &con, &dev, err);
+        if (rc == 0)
+            rc = devices_attach(set, dev, err);
         if (rc == 0)
             set->console = dev;
     }

@@ -109,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     env.loop = t->loop;
     args.in_fd = t->in[0];
     args.out_fd = t->out[1];
-    fuzz_must(vcon_new(&env, &args, &t->dev) == 0);
+    fuzz_must(vcon_new(&env, &args, &t->dev, NULL) == 0);
     t->features = (uint64_t)fuzz_below(&in, 4) << VIRTIO_RING_F_INDIRECT_DESC;
     attach(t);
     for (uint32_t i = 0; i < MAX_STEPS && in.left > 0; i++)

@@ -53,7 +53,7 @@ static int setup(void **state)
     args.in_fd = f->in[0];
     args.out_fd = f->out[1];
     env = (struct vdev_env){f->d.mem, f->loop, NULL};
-    assert_int_equal(vcon_new(&env, &args, &f->dev), 0);
+    assert_int_equal(vcon_new(&env, &args, &f->dev, NULL), 0);
     assert_int_equal(fdrv_attach(&f->d, f->dev, QSIZE, ~0ull), 0);
     f->buf = fdrv_alloc(&f->d, 16 * MIB, 4096);
     *state = f;
@@ -153,18 +153,42 @@ static void test_vcon_size_is_told_and_changes(void **state)
     assert_int_equal(get_le16(c), 43);
 }
 
-static void test_vcon_without_a_size_has_no_configuration(void **state)
+static void test_vcon_without_a_size_offers_none(void **state)
 {
     struct fixture *f = *state;
     struct vcon_args args = {.in_fd = -1, .out_fd = -1};
     struct virtio_dev *dev = NULL;
 
-    assert_int_equal(vcon_new(&f->dev->env, &args, &dev), 0);
-    assert_int_equal(dev->config_len, 0);
-    assert_int_equal(dev->offered, 0);
-    vcon_resize(dev, 1, 2); /* tells nobody */
+    assert_int_equal(vcon_new(&f->dev->env, &args, &dev, NULL), 0);
+    assert_int_equal(dev->offered, 1ull << VIRTIO_CONSOLE_F_EMERG_WRITE);
+    dev->ops->config_write(dev, 8, "x\0\0", 4); /* nowhere to go */
+    vcon_resize(dev, 1, 2);                     /* tells nobody */
     vcon_flush(dev);
     dev->ops->free(dev);
+}
+
+/* Without a queue, before there is a driver; and no other field is writable. */
+static void test_vcon_emergency_write_prints_a_byte(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t before[12];
+    uint8_t after[12];
+
+    f->dev->ops->config_read(f->dev, 0, before, 12);
+    f->dev->ops->config_write(f->dev, 8, "!abc", 4);
+    f->dev->ops->config_write(f->dev, 8, "1", 1);
+    f->dev->ops->config_write(f->dev, 8, "2a", 2);
+    f->dev->ops->config_write(f->dev, 4, "3333", 4);
+    f->dev->ops->config_write(f->dev, 0, "4444", 4);
+    f->dev->ops->config_write(f->dev, 4, "55555555", 8);
+    f->dev->ops->config_write(f->dev, 8, "?\0\0", 4);
+    assert_true(output_reaches(f, 2));
+    assert_memory_equal(f->got, "!?", 2);
+    assert_int_equal(f->num_got, 2);
+    f->dev->ops->config_read(f->dev, 0, after, 12);
+    assert_memory_equal(before, after, 12);
+    assert_int_equal(get_le32(after + 4), 1); /* max_nr_ports */
+    assert_int_equal(get_le32(after + 8), 0);
 }
 
 /* --- output -------------------------------------------------------------- */
@@ -366,7 +390,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_vcon_size_is_told_and_changes),
-        T(test_vcon_without_a_size_has_no_configuration),
+        T(test_vcon_without_a_size_offers_none),
+        T(test_vcon_emergency_write_prints_a_byte),
         T(test_vcon_output_reaches_the_descriptor),
         T(test_vcon_huge_output_is_bounded),
         T(test_vcon_stuck_reader_never_holds_the_guest),
