@@ -30,6 +30,7 @@ void config_fini(struct vm_config *c)
         free(c->drives[i].id);
         free(c->drives[i].path);
     }
+    config_ports_fini(c);
     memset(c, 0, sizeof(*c));
 }
 
@@ -112,6 +113,8 @@ static int config_mote_field(struct config_ctx *x, const char *f, json_t *v)
 {
     if (!strcmp(f, "virtio_console"))
         return config_bool(x, f, v, &x->c->virtio_console);
+    if (!strcmp(f, "console_ports"))
+        return config_ports(x, f, v);
     if (!strcmp(f, "vmgenid"))
         return config_bool(x, f, v, &x->c->vmgenid);
     if (!strcmp(f, "no_device_tree"))

@@ -18,12 +18,20 @@
 #define CONFIG_DEFAULT_VCPUS 1u
 #define CONFIG_DEFAULT_MEM   (128ull << 20)
 #define CONFIG_MIN_GUEST_CID 3u
+#define CONFIG_MAX_PORTS     6u  /* of the virtio console, beside itself */
+#define CONFIG_PORT_NAME_MAX 63u /* bytes */
 
 struct config_drive {
     char *id;
     char *path;
     bool is_root;
     bool read_only;
+};
+
+/* A further port of the virtio console: a name and a Unix socket. */
+struct config_port {
+    char *name;
+    char *path;
 };
 
 struct config_balloon {
@@ -50,7 +58,9 @@ struct vm_config {
     bool entropy; /* virtio-rng */
     struct config_balloon balloon;
     /* The section "mote", beyond Firecracker's format. */
-    bool virtio_console;
+    bool virtio_console; /* the console's own output */
+    size_t num_ports;
+    struct config_port ports[CONFIG_MAX_PORTS];
     bool vmgenid;
     bool no_device_tree; /* MP table and command line words instead */
 };

@@ -47,6 +47,10 @@ bool config_is_one_of(const char *field, const char *const *list);
 
 int config_drives(struct config_ctx *x, json_t *list) MUST_CHECK;
 
+/* The field "console_ports" of the section "mote". */
+int config_ports(struct config_ctx *x, const char *f, json_t *list) MUST_CHECK;
+void config_ports_fini(struct vm_config *c);
+
 int config_balloon_field(struct config_ctx *x, const char *f,
                          json_t *v) MUST_CHECK;
 /* What only the whole configuration tells. */

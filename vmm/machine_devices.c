@@ -13,6 +13,9 @@
 #include <linux/virtio_mmio.h>
 #include <stdlib.h>
 
+_Static_assert(CONFIG_MAX_PORTS == VCON_MAX_PORTS, "ports");
+_Static_assert(CONFIG_PORT_NAME_MAX == VCON_NAME_MAX, "names of ports");
+
 struct device_slot {
     struct virtio_mmio *mmio;
     struct boot_mmio_dev window;
@@ -124,8 +127,6 @@ static int devices_add_disks(struct device_set *set, const struct vm_config *c,
 static int devices_add_others(struct device_set *set, const struct vm_config *c,
                               struct errmsg *err)
 {
-    const struct vcon_args con = {.in_fd = -1,
-                                  .out_fd = set->env.console_out_fd};
     struct virtio_dev *dev = NULL;
     int rc = 0;
 
@@ -139,13 +140,33 @@ static int devices_add_others(struct device_set *set, const struct vm_config *c,
         rc = rc ? err_set(err, rc, "virtio-rng: %s", err_reason(rc))
                 : devices_attach(set, dev, err);
     }
-    if (rc == 0 && c->virtio_console) {
-        rc = vcon_new(&set->env.vdev, &con, &dev, err);
-        if (rc == 0)
-            rc = devices_attach(set, dev, err);
-        if (rc == 0)
-            set->console = dev;
-    }
+    return rc;
+}
+
+static bool devices_has_console(const struct vm_config *c)
+{
+    return c->virtio_console || c->num_ports > 0;
+}
+
+static int devices_add_console(struct device_set *set,
+                               const struct vm_config *c, struct errmsg *err)
+{
+    struct vcon_args args = {.in_fd = -1, .out_fd = -1};
+    struct virtio_dev *dev = NULL;
+    int rc;
+
+    if (!devices_has_console(c))
+        return 0;
+    if (c->virtio_console)
+        args.out_fd = set->env.console_out_fd;
+    for (size_t i = 0; i < c->num_ports; i++)
+        args.ports[args.num_ports++] =
+            (struct vcon_port_args){c->ports[i].name, c->ports[i].path};
+    rc = vcon_new(&set->env.vdev, &args, &dev, err);
+    if (rc == 0)
+        rc = devices_attach(set, dev, err);
+    if (rc == 0)
+        set->console = dev;
     return rc;
 }
 
@@ -182,7 +203,7 @@ struct virtio_dev *devices_balloon(const struct device_set *set)
 size_t devices_count(const struct vm_config *c)
 {
     return c->num_drives + (c->vsock_path != NULL) + c->entropy +
-           c->virtio_console + c->balloon.present;
+           devices_has_console(c) + c->balloon.present;
 }
 
 int devices_new(const struct device_env *env, const struct vm_config *c,
@@ -197,6 +218,8 @@ int devices_new(const struct device_env *env, const struct vm_config *c,
     rc = devices_add_disks(set, c, err);
     if (rc == 0)
         rc = devices_add_others(set, c, err);
+    if (rc == 0)
+        rc = devices_add_console(set, c, err);
     if (rc == 0)
         rc = devices_add_balloon(set, &c->balloon, err);
     if (rc) {

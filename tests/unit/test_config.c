@@ -204,6 +204,82 @@ static void test_config_balloon_refusals_name_the_field(void **state)
     }
 }
 
+#define P(list) "{" K ",\"mote\":{\"console_ports\":" list "}}"
+#define P1      "{\"name\":\"org.x-1_a\",\"path\":\"/s\"}"
+
+static void test_config_console_ports_are_read(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    assert_int_equal(
+        load(P("[" P1 ",{\"path\":\"/t\",\"name\":\"b\"}]"), &c, &err), 0);
+    assert_int_equal(c.num_ports, 2);
+    assert_string_equal(c.ports[0].name, "org.x-1_a");
+    assert_string_equal(c.ports[1].path, "/t");
+    assert_false(c.virtio_console);
+    config_fini(&c);
+    assert_int_equal(load(P("[]"), &c, &err), 0);
+    config_fini(&c);
+}
+
+static void test_config_console_port_refusals_say_why(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *named;
+    } bad[] = {
+        {P("{}"), "console_ports: must be a list"},
+        {P("[1]"), "console_ports: must be a list of objects"},
+        {P("[{}]"), "with name and path"},
+        {P("[{\"name\":\"a\"}]"), "with name and path"},
+        {P("[{\"name\":\"\",\"path\":\"/a\"}]"), "console_ports.name"},
+        {P("[{\"name\":\"a\",\"path\":7}]"), "console_ports.path"},
+        {P("[{\"name\":\"a/b\",\"path\":\"/a\"}]"), "the name a/b"},
+        {P("[{\"name\":\".a\",\"path\":\"/a\"}]"), "no dot first"},
+        {P("[{\"name\":\"a\",\"path\":\"/a\",\"x\":1}]"), "mote.x: unknown"},
+        {P("[" P1 "," P1 "]"), "two have the name or the path"},
+        {P("[" P1 ",{\"name\":\"b\",\"path\":\"/s\"}]"),
+         "two have the name or the path"},
+    };
+    char text[512];
+    char path[128];
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_equal(load(bad[i].text, &c, &err), -EINVAL);
+        if (!strstr(err.text, bad[i].named))
+            fail_msg("%s\n  said: %s\n  not: %s", bad[i].text, err.text,
+                     bad[i].named);
+        config_fini(&c);
+    }
+    memset(path, 'p', sizeof(path));
+    path[108] = 0;
+    (void)snprintf(text, sizeof(text), P("[{\"name\":\"a\",\"path\":\"%s\"}]"),
+                   path);
+    assert_int_equal(load(text, &c, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "a Unix socket takes 107"));
+    config_fini(&c);
+    path[64] = 0;
+    (void)snprintf(text, sizeof(text), P("[{\"name\":\"%s\",\"path\":\"/a\"}]"),
+                   path);
+    assert_int_equal(load(text, &c, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "at most 63"));
+    config_fini(&c);
+    assert_int_equal(
+        load(P("[{\"name\":\"a\",\"path\":\"/a\"},{\"name\":\"b\",\"path\":"
+               "\"/b\"},{\"name\":\"c\",\"path\":\"/c\"},{\"name\":\"d\","
+               "\"path\":\"/d\"},{\"name\":\"e\",\"path\":\"/e\"},{\"name\":"
+               "\"f\",\"path\":\"/f\"},{\"name\":\"g\",\"path\":\"/g\"}]"),
+             &c, &err),
+        -EINVAL);
+    assert_non_null(strstr(err.text, "6 at most"));
+    config_fini(&c);
+}
+
 static void
 test_BL_023_socket_path_of_107_bytes_works_108_is_refused(void **state)
 {
@@ -302,6 +378,8 @@ int main(void)
         cmocka_unit_test(test_config_full_example_is_read),
         cmocka_unit_test(test_config_defaults),
         cmocka_unit_test(test_config_refusals_name_the_field),
+        cmocka_unit_test(test_config_console_ports_are_read),
+        cmocka_unit_test(test_config_console_port_refusals_say_why),
         cmocka_unit_test(test_config_balloon_is_read),
         cmocka_unit_test(test_config_balloon_refusals_name_the_field),
         cmocka_unit_test(
