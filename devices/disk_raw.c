@@ -1,39 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/disk_raw.h"
 
+#include "devices/disk_raw_int.h"
 #include "vmm/cleanup.h"
 
 #include <assert.h>
 #include <fcntl.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Attempts in a row that move nothing before a request fails. */
 #define RAW_MAX_RETRIES 64u
 
-struct disk_raw {
-    struct disk base; /* first */
-    int fd;
-};
+/* Zeroes written in one step where the storage cannot make them itself. */
+#define RAW_ZERO_BYTES 4096u
+
+/* How a range is made to read as zeroes, best first; disk_io.step_. */
+enum raw_zero { RAW_PUNCH, RAW_ZERO_RANGE, RAW_WRITE };
+
+/* Aligned for direct I/O as well. */
+static const _Alignas(RAW_ZERO_BYTES) char raw_zeroes[RAW_ZERO_BYTES];
+
+static struct disk_raw *raw_of(struct disk *disk)
+{
+    return container_of(disk, struct disk_raw, base);
+}
 
 /* --- requests ------------------------------------------------------------ */
 
 static void raw_on_io(struct ev_io *ev, int32_t result);
 
+/* The next of the zeroes that have to be written. */
+static void raw_fill_zeroes(struct disk_io *io)
+{
+    uint64_t left = io->len_bytes;
+
+    io->iovcnt = 0;
+    while (left > 0 && io->iovcnt < DISK_SCRATCH_IOVS) {
+        struct iovec *v = &io->iov[io->iovcnt++];
+        const void *src = raw_zeroes;
+
+        /* An iovec has no const flavour; what is written is only read. */
+        memcpy(&v->iov_base, &src, sizeof(src));
+        v->iov_len = min_u64(left, sizeof(raw_zeroes));
+        left -= v->iov_len;
+    }
+}
+
+static void raw_prep_zeroes(struct disk_io *io, struct ev_io *ev)
+{
+    if (io->step_ == RAW_WRITE) {
+        raw_fill_zeroes(io);
+        ev->op = EV_IO_WRITEV;
+        return;
+    }
+    ev->op = EV_IO_FALLOCATE;
+    ev->mode =
+        FALLOC_FL_KEEP_SIZE |
+        (io->step_ == RAW_PUNCH ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
+}
+
 static void raw_submit_rest(struct disk_io *io)
 {
-    const struct disk_raw *raw =
-        container_of(io->disk_, const struct disk_raw, base);
     struct ev_io *ev = &io->ev_;
 
-    ev->op = io->op == DISK_READ    ? EV_IO_READV
-             : io->op == DISK_WRITE ? EV_IO_WRITEV
-                                    : EV_IO_FDATASYNC;
-    ev->fd = raw->fd;
+    switch (io->op) {
+    case DISK_READ:
+        ev->op = EV_IO_READV;
+        break;
+    case DISK_WRITE:
+        ev->op = EV_IO_WRITEV;
+        break;
+    case DISK_FLUSH:
+        ev->op = EV_IO_FDATASYNC;
+        break;
+    case DISK_DISCARD:
+    case DISK_WRITE_ZEROES:
+        raw_prep_zeroes(io, ev);
+        break;
+    }
+    ev->fd = raw_of(io->disk_)->fd;
     ev->iov = io->iov;
     ev->iovcnt = io->iovcnt;
     ev->offset_bytes = io->offset_bytes;
+    ev->len_bytes = io->len_bytes;
     ev->fn = raw_on_io;
     ev->arg = io;
     evloop_io_submit(io->loop_, ev);
@@ -55,6 +105,49 @@ static bool raw_advance(struct disk_io *io, size_t moved)
     return true;
 }
 
+/* After `moved` bytes; false: all of the request is done. */
+static bool raw_go_on(struct disk_io *io, size_t moved)
+{
+    switch (io->op) {
+    case DISK_READ:
+    case DISK_WRITE:
+        return raw_advance(io, moved);
+    case DISK_WRITE_ZEROES:
+        if (io->step_ != RAW_WRITE)
+            return false;
+        io->offset_bytes += moved;
+        io->len_bytes -= moved;
+        return io->len_bytes > 0;
+    default:
+        return false;
+    }
+}
+
+static bool raw_moves_bytes(const struct disk_io *io)
+{
+    return io->op == DISK_READ || io->op == DISK_WRITE ||
+           (io->op == DISK_WRITE_ZEROES && io->step_ == RAW_WRITE);
+}
+
+/* The storage cannot do it like this; true: there is another way. */
+static bool raw_fall_back(struct disk_io *io, int error)
+{
+    struct disk_raw *raw = raw_of(io->disk_);
+
+    if (io->op != DISK_DISCARD && io->op != DISK_WRITE_ZEROES)
+        return false;
+    if (error == -EOPNOTSUPP || error == -ENOSYS) {
+        raw->no_punch |= io->step_ == RAW_PUNCH;
+        raw->no_zero_range |= io->step_ == RAW_ZERO_RANGE;
+    } else if (error != -EINVAL) {
+        return false;
+    }
+    if (io->op == DISK_DISCARD || io->step_ == RAW_WRITE)
+        return false;
+    io->step_++;
+    return true;
+}
+
 static void raw_on_io(struct ev_io *ev, int32_t result)
 {
     struct disk_io *io = ev->arg;
@@ -67,12 +160,16 @@ static void raw_on_io(struct ev_io *ev, int32_t result)
         }
         status = result;
     } else if (result < 0) {
-        status = result;
-    } else if (io->op != DISK_FLUSH) {
+        if (raw_fall_back(io, result)) {
+            raw_submit_rest(io);
+            return;
+        }
+        status = result == -ENOSYS ? -EOPNOTSUPP : result;
+    } else {
         io->retries_ = 0;
-        if (result == 0) {
+        if (result == 0 && raw_moves_bytes(io)) {
             status = -EIO; /* the file was cut while in use */
-        } else if (raw_advance(io, (size_t)result)) {
+        } else if (raw_go_on(io, (size_t)result)) {
             raw_submit_rest(io);
             return;
         }
@@ -80,180 +177,93 @@ static void raw_on_io(struct ev_io *ev, int32_t result)
     io->done(io, status);
 }
 
+static void raw_on_later(struct ev_later *l)
+{
+    struct disk_io *io = l->arg;
+
+    io->done(io, io->len_bytes ? -EOPNOTSUPP : 0);
+}
+
+/* Only whole units are given back: what is read from the rest is as good. */
+static bool raw_trim_discard(const struct disk_raw *raw, struct disk_io *io)
+{
+    uint64_t unit = raw->falloc_bytes;
+    uint64_t end = (io->offset_bytes + io->len_bytes) / unit * unit;
+    uint64_t start = (io->offset_bytes + unit - 1) / unit * unit;
+
+    io->offset_bytes = start;
+    io->len_bytes = end > start ? end - start : 0;
+    return io->len_bytes > 0;
+}
+
+static enum raw_zero raw_first_step(const struct disk_raw *raw,
+                                    const struct disk_io *io)
+{
+    if (io->op == DISK_DISCARD)
+        return RAW_PUNCH;
+    if ((io->offset_bytes | io->len_bytes) % raw->falloc_bytes)
+        return RAW_WRITE;
+    if (io->may_unmap && !raw->no_punch)
+        return RAW_PUNCH;
+    return raw->no_zero_range ? RAW_WRITE : RAW_ZERO_RANGE;
+}
+
 static void raw_submit(struct disk *disk, struct evloop *loop,
                        struct disk_io *io)
 {
-    assert(io->op != DISK_WRITE || !disk->read_only);
+    const struct disk_raw *raw = raw_of(disk);
+
+    assert(!disk->read_only || io->op == DISK_READ || io->op == DISK_FLUSH);
     io->disk_ = disk;
     io->loop_ = loop;
     io->retries_ = 0;
+    io->step_ = raw_first_step(raw, io);
+    if (io->op == DISK_DISCARD &&
+        (!raw_trim_discard(raw, io) || raw->no_punch)) {
+        evloop_later(loop, &io->later_, raw_on_later, io);
+        return;
+    }
     raw_submit_rest(io);
+}
+
+static int raw_refresh(struct disk *disk)
+{
+    struct disk_raw *raw = raw_of(disk);
+    uint64_t bytes = 0;
+    int rc = disk_raw_bytes(raw->fd, &bytes);
+
+    if (rc)
+        return rc;
+    disk->size_bytes = bytes - bytes % disk_raw_unit(raw);
+    return 0;
+}
+
+static bool raw_is_file(const struct disk *disk, const struct stat *st)
+{
+    const struct disk_raw *raw =
+        (const struct disk_raw *)disk; /* its first member */
+
+    if (S_ISBLK(raw->st.st_mode))
+        return S_ISBLK(st->st_mode) && raw->st.st_rdev == st->st_rdev;
+    return raw->st.st_dev == st->st_dev && raw->st.st_ino == st->st_ino;
 }
 
 static void raw_free(struct disk *disk)
 {
-    struct disk_raw *raw = container_of(disk, struct disk_raw, base);
+    struct disk_raw *raw = raw_of(disk);
 
     drop_fd(&raw->fd);
     free(raw);
 }
 
-static const struct disk_ops raw_ops = {
+const struct disk_ops disk_raw_ops = {
     .submit = raw_submit,
+    .refresh = raw_refresh,
+    .is_file = raw_is_file,
     .free = raw_free,
 };
 
-/* --- opening ------------------------------------------------------------- */
-
-static const char *raw_open_remedy(int rc, bool read_only)
+struct disk_raw_alignment disk_raw_alignment(const struct disk *disk)
 {
-    switch (rc) {
-    case -ENOENT:
-    case -ENOTDIR:
-        return "check the path";
-    case -EROFS:
-        return "attach it read-only";
-    case -EACCES:
-    case -EPERM:
-        return read_only ? "make it readable for this user"
-                         : "make it writable for this user or attach it "
-                           "read-only";
-    default:
-        return "check the file";
-    }
-}
-
-/* O_NONBLOCK: a FIFO or a tape must not hold us up before we know it. */
-static int raw_open_fd(const char *path, bool read_only, int *out_fd,
-                       struct errmsg *err)
-{
-    int flags = (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY;
-    struct stat st;
-    int fd;
-    int rc;
-
-    /* Writing to a directory fails as EISDIR: tell it as what it is. */
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return err_set(err, -EISDIR,
-                       "disk %s: is a directory; give an image file or a "
-                       "block device",
-                       path);
-    fd = open(path, flags | O_NONBLOCK);
-    if (fd < 0) {
-        rc = neg_errno();
-        return err_set(err, rc, "disk %s: cannot open it: %s; %s", path,
-                       err_reason(rc), raw_open_remedy(rc, read_only));
-    }
-    *out_fd = fd;
-    return 0;
-}
-
-static int raw_size(const char *path, int fd, uint64_t *out_bytes,
-                    struct errmsg *err)
-{
-    uint64_t bytes = 0;
-    struct stat st;
-    int rc = fstat(fd, &st);
-
-    if (rc == 0 && S_ISREG(st.st_mode))
-        bytes = (uint64_t)st.st_size;
-    else if (rc == 0 && S_ISBLK(st.st_mode))
-        rc = ioctl(fd, BLKGETSIZE64, &bytes);
-    else if (rc == 0)
-        return err_set(err, -EINVAL,
-                       "disk %s: is neither a regular file nor a block "
-                       "device; give one of these",
-                       path);
-    if (rc < 0) {
-        rc = neg_errno();
-        return err_set(err, rc,
-                       "disk %s: cannot find out its size: %s; check the file",
-                       path, err_reason(rc));
-    }
-    if (bytes == 0)
-        return err_set(err, -EINVAL,
-                       "disk %s: is empty; make it larger first, e.g. with "
-                       "truncate -s 1G",
-                       path);
-    if (bytes < DISK_SECTOR_BYTES)
-        return err_set(err, -EINVAL,
-                       "disk %s: has %llu bytes, less than one sector of %u; "
-                       "give a disk image",
-                       path, (unsigned long long)bytes, DISK_SECTOR_BYTES);
-    *out_bytes = bytes;
-    return 0;
-}
-
-/* syscalls: fcntl(F_OFD_SETLK) */
-static int raw_lock(const char *path, int fd, bool read_only, struct log *log,
-                    struct errmsg *err)
-{
-    struct flock lock = {
-        .l_type = read_only ? F_RDLCK : F_WRLCK,
-        .l_whence = SEEK_SET,
-    };
-    int rc;
-
-    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-        return 0;
-    rc = neg_errno();
-    if (rc == -EAGAIN || rc == -EACCES)
-        return err_set(err, -EBUSY,
-                       "disk %s: is in use by another virtual machine; stop "
-                       "that one, use a copy, or attach it read-only in both",
-                       path);
-    log_msg(log, LOG_WARN,
-            "disk %s: its file system has no locks (%s); take care that no "
-            "two virtual machines write to it",
-            path, err_reason(rc));
-    return 0;
-}
-
-/*
- * With O_NONBLOCK left on, io_uring would fail a request that has to wait for
- * the device instead of handing it to a worker.
- */
-static int raw_make_blocking(const char *path, int fd, struct errmsg *err)
-{
-    int flags = fcntl(fd, F_GETFL);
-    int rc;
-
-    if (flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0)
-        return 0;
-    rc = neg_errno();
-    return err_set(err, rc, "disk %s: cannot set it up: %s; check the file",
-                   path, err_reason(rc));
-}
-
-int disk_raw_open(const char *path, bool read_only, struct log *log,
-                  struct disk **out_disk, struct errmsg *err)
-{
-    CLEANUP_FD int fd = -1;
-    struct disk_raw *raw;
-    uint64_t bytes = 0;
-    int rc;
-
-    rc = raw_open_fd(path, read_only, &fd, err);
-    if (rc == 0)
-        rc = raw_size(path, fd, &bytes, err);
-    if (rc == 0)
-        rc = raw_lock(path, fd, read_only, log, err);
-    if (rc == 0)
-        rc = raw_make_blocking(path, fd, err);
-    if (rc)
-        return rc;
-    if (bytes % DISK_SECTOR_BYTES)
-        log_msg(log, LOG_WARN,
-                "disk %s: its last %u bytes do not fill a sector of %u; the "
-                "guest does not see them and they stay as they are",
-                path, (unsigned)(bytes % DISK_SECTOR_BYTES), DISK_SECTOR_BYTES);
-    raw = calloc(1, sizeof(*raw));
-    if (!raw)
-        return err_set(err, -ENOMEM, "disk %s: out of memory; free some", path);
-    raw->base.ops = &raw_ops;
-    raw->base.size_bytes = bytes - bytes % DISK_SECTOR_BYTES;
-    raw->base.read_only = read_only;
-    raw->fd = take_fd(&fd);
-    *out_disk = &raw->base;
-    return 0;
+    return ((const struct disk_raw *)disk)->align; /* its first member */
 }

@@ -8,17 +8,35 @@
  * The file is locked for as long as the disk is open (open file description
  * lock: shared for a read-only disk, exclusive else), so that no two virtual
  * machines write one image. It is never created, truncated or extended.
+ *
+ * Discarding punches holes; where the storage cannot, it says -EOPNOTSUPP.
+ * Zeroes are made by the storage itself where it can, else written.
  */
 
 #include "devices/disk.h"
 #include "vmm/errmsg.h"
 #include "vmm/log.h"
 
+/* For disk_raw_open() and disk_open(): flags. */
+#define DISK_READ_ONLY 1u
+#define DISK_DIRECT    2u /* without the host's page cache (O_DIRECT) */
+
+/* What a request must be a multiple of: its offset and each length, and each
+ * address. 1 where nothing is required. */
+struct disk_raw_alignment {
+    uint32_t block_bytes;
+    uint32_t memory_bytes;
+};
+
 /*
  * 0, or -errno with one line for the user in `err`. A file whose last bytes do
  * not fill a sector is opened without them and a warning goes to `log`.
+ * `flags`: DISK_READ_ONLY, DISK_DIRECT; with the latter requests must be
+ * aligned as disk_raw_alignment() says.
  */
-int disk_raw_open(const char *path, bool read_only, struct log *log,
+int disk_raw_open(const char *path, unsigned flags, struct log *log,
                   struct disk **out_disk, struct errmsg *err) MUST_CHECK;
+
+struct disk_raw_alignment disk_raw_alignment(const struct disk *disk);
 
 #endif

@@ -1,196 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/virtio_blk.h"
 
-#include "devices/virtio_blk_req.h"
-#include "vmm/errmsg.h"
+#include "devices/virtio_blk_int.h"
 
 #include <assert.h>
-#include <linux/virtio_blk.h>
 #include <linux/virtio_ids.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* virtio block device. spec: virtio-1.2 5.2. thread: io */
+/* virtio block device: queues, limits, configuration; what becomes of a request
+ * is in virtio_blk_flight.c. spec: virtio-1.2 5.2. thread: io */
 
-#define VBLK_NUM_QUEUES 1u
-#define VBLK_QUEUE_SIZE 256u
-#define VBLK_MAX_FLIGHT (VBLK_NUM_QUEUES * VBLK_QUEUE_SIZE)
-#define VBLK_MAX_SEGS   (VQ_MAX_SEGS - 2u) /* without header and status */
+/* --- rate limits --------------------------------------------------------- */
 
-/* One request that the backend has. */
-struct vblk_flight {
-    struct disk_io io;
-    struct vblk *b;
-    struct vblk_flight *next_free;
-    uint16_t q;
-    uint16_t head;
-    bool flush_after;    /* a write that has to be durable when it completes */
-    uint32_t used_bytes; /* when it succeeds */
-    uint8_t *status_byte;
-};
+static void vblk_handle_queue(struct vblk *b, uint16_t q);
 
-struct vblk {
-    struct virtio_dev dev; /* first */
-    /* immutable */
-    struct disk *disk;
-    struct vblk_limits limits;
-    char id[VIRTIO_BLK_ID_BYTES];
-    char name[64];
-    struct virtio_blk_config config;
-    struct iovec *iov; /* VQ_MAX_SEGS for each flight, touched when used */
-    /* io thread */
-    struct vblk_flight flight[VBLK_MAX_FLIGHT];
-    struct vblk_flight *free_list; /* last in, first out: few pages stay warm */
-    uint32_t in_flight;
-    bool resetting;
-    struct ev_timer again[VBLK_NUM_QUEUES]; /* goes on with a busy queue */
-    struct vq_chain chain;                  /* scratch of vblk_handle_queue() */
-    struct log_limit log_limit;
-};
-
-static struct vblk *vblk_of(struct virtio_dev *dev)
+static void vblk_on_limit_timer(struct ev_timer *t)
 {
-    return container_of(dev, struct vblk, dev);
+    struct vblk *b = t->arg;
+    uint16_t first = (uint16_t)(b->limited_q + 1u);
+
+    b->limited = false;
+    /* Not always the same queue first: it could take all there is. */
+    for (uint16_t i = 0; i < b->dev.num_queues && !b->limited; i++)
+        vblk_handle_queue(b, (uint16_t)((first + i) % b->dev.num_queues));
 }
 
-static bool vblk_has_feature(const struct vblk *b, unsigned bit)
+static uint64_t vblk_cost_bytes(const struct vblk_req *req)
 {
-    return b->dev.features & (1ull << bit);
-}
+    uint64_t bytes = req->op == VBLK_GET_ID ? 0 : req->data_bytes;
 
-/* --- completion: the only place where a request goes back --------------- */
-
-static void vblk_complete(struct vblk *b, uint16_t q, uint16_t head,
-                          uint8_t *status_byte, uint8_t status,
-                          uint32_t used_bytes)
-{
-    /* pairs with: the driver's read after used.idx, published by vq_push() */
-    __atomic_store_n(status_byte, status, __ATOMIC_RELAXED);
-    vq_push(&b->dev.vq[q], head, used_bytes);
-}
-
-static void vblk_on_done(struct disk_io *io, int status)
-{
-    struct vblk_flight *f = io->arg;
-    struct vblk *b = f->b;
-
-    if (status == 0 && f->flush_after) {
-        f->flush_after = false;
-        io->op = DISK_FLUSH;
-        b->disk->ops->submit(b->disk, b->dev.env.loop, io);
-        return;
-    }
-    if (status)
-        log_limited(b->dev.env.log, &b->log_limit, LOG_WARN,
-                    "disk %s: a request of the guest failed: %s", b->dev.name,
-                    err_reason(status));
-    f->next_free = b->free_list;
-    b->free_list = f;
-    b->in_flight--;
-    if (b->resetting) {
-        /* The rings are gone; the guest hears nothing of it any more. */
-        if (b->in_flight == 0) {
-            b->resetting = false;
-            virtio_reset_done(&b->dev);
-        }
-        return;
-    }
-    vblk_complete(b, f->q, f->head, f->status_byte,
-                  status ? VIRTIO_BLK_S_IOERR : VIRTIO_BLK_S_OK,
-                  status ? 1 : f->used_bytes);
-    virtio_signal(&b->dev, f->q);
-}
-
-/* --- execution ----------------------------------------------------------- */
-
-static struct vblk_flight *vblk_take_flight(struct vblk *b)
-{
-    struct vblk_flight *f = b->free_list;
-
-    /* The queue never has more requests outstanding than we have flights. */
-    assert(f);
-    b->free_list = f->next_free;
-    b->in_flight++;
-    return f;
-}
-
-/* Data where the disk can reach it: straight in guest memory. */
-static uint32_t vblk_map_data(struct vblk *b, struct vblk_flight *f,
-                              const struct vblk_req *req)
-{
-    bool is_read = req->op == VBLK_READ;
-    int n;
-
-    f->io.iov = b->iov + (size_t)(f - b->flight) * VQ_MAX_SEGS;
-    if (req->op == VBLK_FLUSH)
+    if (req->status != VIRTIO_BLK_S_OK)
         return 0;
-    n = vq_chain_slice(&b->chain, is_read, is_read ? 0 : VBLK_HEADER_BYTES,
-                       req->data_bytes, f->io.iov, VQ_MAX_SEGS);
-    assert(n > 0); /* the parser measured this chain */
-    return (uint32_t)n;
+    for (uint32_t i = 0; req->op == VBLK_WRITE_ZEROES && i < req->num_ranges;
+         i++)
+        bytes += req->ranges[i].len_bytes;
+    return bytes;
 }
 
-static void vblk_submit(struct vblk *b, uint16_t q, const struct vblk_req *req)
+/* 1: go ahead. 0: it has to wait, and the timer is armed. -ENOMEM. */
+static int vblk_admit(struct vblk *b, uint16_t q, const struct vblk_req *req)
 {
-    struct vblk_flight *f = vblk_take_flight(b);
+    uint64_t at_ns;
 
-    f->b = b;
-    f->q = q;
-    f->head = b->chain.head;
-    f->status_byte = req->status_byte;
-    f->used_bytes = 1 + (req->op == VBLK_READ ? req->data_bytes : 0);
-    /* Without FLUSH the driver takes us for write-through: be it. */
-    f->flush_after =
-        req->op == VBLK_WRITE && !vblk_has_feature(b, VIRTIO_BLK_F_FLUSH);
-    f->io.op = req->op == VBLK_READ    ? DISK_READ
-               : req->op == VBLK_WRITE ? DISK_WRITE
-                                       : DISK_FLUSH;
-    f->io.offset_bytes = req->offset_bytes;
-    f->io.iovcnt = vblk_map_data(b, f, req);
-    f->io.done = vblk_on_done;
-    f->io.arg = f;
-    b->disk->ops->submit(b->disk, b->dev.env.loop, &f->io);
+    if (b->limit.bandwidth.config.size == 0 && b->limit.ops.config.size == 0)
+        return 1; /* without a look at the clock */
+    at_ns = rate_limit_take(&b->limit, vblk_cost_bytes(req), util_now_ns());
+    if (at_ns == 0)
+        return 1;
+    b->limited = true;
+    b->limited_q = q;
+    return evloop_timer_arm(b->dev.env.loop, &b->limit_timer, at_ns,
+                            vblk_on_limit_timer, b);
 }
 
-static void vblk_execute(struct vblk *b, uint16_t q, const struct vblk_req *req)
-{
-    uint32_t used = 1;
+/* --- queues -------------------------------------------------------------- */
 
-    if (req->status == VIRTIO_BLK_S_OK && req->op != VBLK_GET_ID) {
-        vblk_submit(b, q, req);
-        return;
-    }
-    if (req->status == VIRTIO_BLK_S_OK)
-        used += (uint32_t)vq_chain_write(&b->chain, 0, b->id, sizeof(b->id));
-    vblk_complete(b, q, b->chain.head, req->status_byte, req->status, used);
-}
-
-static void vblk_again(struct ev_timer *t);
-
-/* At most a queue's worth of requests, then other devices get their turn. */
-static void vblk_handle_queue(struct vblk *b, uint16_t q)
+/* 1: a request was taken. 0: none is there, or it has to wait. -EPROTO,
+ * -ENOMEM. */
+static int vblk_take_one(struct vblk *b, uint16_t q)
 {
     struct virtq *vq = &b->dev.vq[q];
-    uint32_t budget = vq->size;
     struct vblk_req req;
-    int rc = 0;
+    int rc = vq_pop(vq, &b->chain);
 
-    do {
-        vq_disable_kicks(vq);
-        while (budget > 0 && (rc = vq_pop(vq, &b->chain)) > 0) {
-            budget--;
-            rc = vblk_parse(&b->chain, &b->limits, &req);
-            if (rc)
-                break;
-            vblk_execute(b, q, &req);
-        }
-    } while (rc == 0 && budget > 0 && vq_enable_kicks(vq));
-    virtio_signal(&b->dev, q);
-    if (rc == 0 && budget == 0)
-        rc = evloop_timer_arm(b->dev.env.loop, &b->again[q], 0, vblk_again, b);
-    if (rc < 0)
-        virtio_needs_reset(&b->dev);
+    if (rc <= 0)
+        return rc;
+    rc = vblk_parse(&b->chain, &b->limits, &req);
+    if (rc)
+        return rc;
+    rc = vblk_admit(b, q, &req);
+    if (rc == 1)
+        vblk_execute(b, q, &req);
+    else
+        vq_unpop(vq);
+    return rc;
 }
 
 static void vblk_again(struct ev_timer *t)
@@ -198,6 +83,101 @@ static void vblk_again(struct ev_timer *t)
     struct vblk *b = t->arg;
 
     vblk_handle_queue(b, (uint16_t)(t - b->again));
+}
+
+/* At most a queue's worth of requests, then other devices get their turn. */
+static void vblk_handle_queue(struct vblk *b, uint16_t q)
+{
+    struct virtq *vq = &b->dev.vq[q];
+    uint32_t budget = vq->size;
+    int rc = 0;
+
+    if (b->limited || vq->broken)
+        return; /* the timer looks at every queue */
+    do {
+        vq_disable_kicks(vq);
+        while (budget > 0 && (rc = vblk_take_one(b, q)) > 0)
+            budget--;
+    } while (rc == 0 && budget > 0 && !b->limited && vq_enable_kicks(vq));
+    virtio_signal(&b->dev, q);
+    if (rc >= 0 && budget == 0 && vq->size > 0)
+        rc = evloop_timer_arm(b->dev.env.loop, &b->again[q], 0, vblk_again, b);
+    if (rc < 0)
+        virtio_needs_reset(&b->dev);
+}
+
+static void vblk_queue_kick(struct virtio_dev *dev, uint16_t q)
+{
+    vblk_handle_queue(vblk_of(dev), q);
+}
+
+/* --- changes while it runs ----------------------------------------------- */
+
+/* Under the transport's lock. */
+static void vblk_store_capacity(struct virtio_dev *dev, void *arg)
+{
+    const struct disk *disk = arg;
+
+    vblk_of(dev)->config.capacity =
+        htole64(disk->size_bytes / DISK_SECTOR_BYTES);
+}
+
+/* Requests in flight were checked against the old size; the backend fails
+ * those that the storage no longer has. */
+static void vblk_take_size(struct vblk *b)
+{
+    struct disk *disk = b->backing->disk;
+
+    if (disk->size_bytes == b->limits.capacity_bytes)
+        return;
+    b->limits.capacity_bytes = disk->size_bytes;
+    virtio_config_update(&b->dev, vblk_store_capacity, disk);
+}
+
+int vblk_refresh_size(struct virtio_dev *dev)
+{
+    struct vblk *b = vblk_of(dev);
+    int rc = b->backing->disk->ops->refresh(b->backing->disk);
+
+    if (rc == 0)
+        vblk_take_size(b);
+    return rc;
+}
+
+int vblk_swap(struct virtio_dev *dev, struct disk *new_disk)
+{
+    struct vblk *b = vblk_of(dev);
+    struct vblk_backing *k = NULL;
+    int rc;
+
+    if (new_disk->read_only != b->limits.read_only)
+        return -EINVAL;
+    rc = vblk_backing_new(new_disk, &k);
+    if (rc)
+        return rc;
+    vblk_backing_retire(b->backing);
+    b->backing = k;
+    vblk_take_size(b);
+    return 0;
+}
+
+void vblk_set_rate_limit(struct virtio_dev *dev,
+                         const struct rate_limit_config *c)
+{
+    struct vblk *b = vblk_of(dev);
+
+    rate_limit_set(&b->limit, c, util_now_ns());
+    if (!b->limited)
+        return;
+    evloop_timer_cancel(dev->env.loop, &b->limit_timer);
+    vblk_on_limit_timer(&b->limit_timer);
+}
+
+bool vblk_is_file(const struct virtio_dev *dev, const struct stat *st)
+{
+    const struct vblk *b = (const struct vblk *)dev; /* its first member */
+
+    return b->backing->disk->ops->is_file(b->backing->disk, st);
 }
 
 /* --- the device ---------------------------------------------------------- */
@@ -213,7 +193,11 @@ static void vblk_config_read(struct virtio_dev *dev, uint32_t off, void *data,
 
 static int vblk_activate(struct virtio_dev *dev)
 {
-    (void)dev; /* features and rings are read where they matter */
+    struct vblk *b = vblk_of(dev);
+
+    b->limits.discard = dev->features & (1ull << VIRTIO_BLK_F_DISCARD);
+    b->limits.write_zeroes =
+        dev->features & (1ull << VIRTIO_BLK_F_WRITE_ZEROES);
     return 0;
 }
 
@@ -221,17 +205,16 @@ static int vblk_reset(struct virtio_dev *dev)
 {
     struct vblk *b = vblk_of(dev);
 
-    for (uint32_t q = 0; q < VBLK_NUM_QUEUES; q++)
+    for (uint32_t q = 0; q < dev->num_queues; q++)
         evloop_timer_cancel(dev->env.loop, &b->again[q]);
+    evloop_timer_cancel(dev->env.loop, &b->limit_timer);
+    evloop_later_cancel(dev->env.loop, &b->signal);
+    b->limited = false;
+    b->to_signal = 0;
     if (b->in_flight == 0)
         return 0;
     b->resetting = true;
     return -EINPROGRESS;
-}
-
-static void vblk_queue_kick(struct virtio_dev *dev, uint16_t q)
-{
-    vblk_handle_queue(vblk_of(dev), q);
 }
 
 static void vblk_free(struct virtio_dev *dev)
@@ -239,8 +222,8 @@ static void vblk_free(struct virtio_dev *dev)
     struct vblk *b = vblk_of(dev);
 
     assert(b->in_flight == 0);
-    b->disk->ops->free(b->disk);
-    free(b->iov);
+    vblk_backing_retire(b->backing);
+    vblk_flights_fini(b);
     free(b);
 }
 
@@ -252,49 +235,95 @@ static const struct virtio_ops vblk_ops = {
     .free = vblk_free,
 };
 
-static void vblk_init_config(struct vblk *b)
+static void vblk_offer(struct vblk *b, unsigned feature)
+{
+    b->dev.offered |= 1ull << feature;
+}
+
+/* Larger blocks are only better: a request of one sector always works. */
+static void vblk_init_topology(struct vblk *b, const struct disk *disk)
+{
+    uint32_t sectors = disk->block_bytes / DISK_SECTOR_BYTES;
+
+    if (sectors <= 1)
+        return;
+    b->config.physical_block_exp = (uint8_t)__builtin_ctz(sectors);
+    b->config.min_io_size = htole16((uint16_t)sectors);
+    vblk_offer(b, VIRTIO_BLK_F_TOPOLOGY);
+}
+
+static void vblk_init_ranges(struct vblk *b, const struct disk *disk)
+{
+    uint32_t align = disk->discard_bytes / DISK_SECTOR_BYTES;
+
+    b->config.max_write_zeroes_sectors = htole32(VBLK_MAX_RANGE_SECTORS);
+    b->config.max_write_zeroes_seg = htole32(VBLK_MAX_RANGES);
+    b->config.write_zeroes_may_unmap = disk->can_discard;
+    vblk_offer(b, VIRTIO_BLK_F_WRITE_ZEROES);
+    if (!disk->can_discard)
+        return;
+    b->config.max_discard_sectors = htole32(VBLK_MAX_RANGE_SECTORS);
+    b->config.max_discard_seg = htole32(VBLK_MAX_RANGES);
+    b->config.discard_sector_alignment = htole32(align ? align : 1);
+    vblk_offer(b, VIRTIO_BLK_F_DISCARD);
+}
+
+static void vblk_init_config(struct vblk *b, const struct disk *disk)
 {
     struct virtio_dev *dev = &b->dev;
 
-    b->config.capacity = htole64(b->disk->size_bytes / DISK_SECTOR_BYTES);
+    b->config.capacity = htole64(disk->size_bytes / DISK_SECTOR_BYTES);
     b->config.seg_max = htole32(VBLK_MAX_SEGS);
     b->config.blk_size = htole32(DISK_SECTOR_BYTES);
-    b->config.num_queues = htole16(VBLK_NUM_QUEUES);
+    b->config.num_queues = htole16(dev->num_queues);
     dev->config_len = sizeof(b->config);
-    dev->offered =
-        (1ull << VIRTIO_BLK_F_SEG_MAX) | (1ull << VIRTIO_BLK_F_BLK_SIZE);
-    if (b->disk->read_only)
-        dev->offered |= 1ull << VIRTIO_BLK_F_RO;
-    else
-        dev->offered |= 1ull << VIRTIO_BLK_F_FLUSH;
-    dev->num_queues = VBLK_NUM_QUEUES;
-    for (uint32_t q = 0; q < VBLK_NUM_QUEUES; q++)
-        dev->queue_max[q] = VBLK_QUEUE_SIZE;
+    vblk_offer(b, VIRTIO_BLK_F_SEG_MAX);
+    vblk_offer(b, VIRTIO_BLK_F_BLK_SIZE);
+    vblk_init_topology(b, disk);
+    if (dev->num_queues > 1)
+        vblk_offer(b, VIRTIO_BLK_F_MQ);
+    if (disk->read_only) {
+        vblk_offer(b, VIRTIO_BLK_F_RO);
+        return;
+    }
+    if (!b->unsafe_cache)
+        vblk_offer(b, VIRTIO_BLK_F_FLUSH);
+    vblk_init_ranges(b, disk);
 }
 
-int vblk_new(const struct vdev_env *env, struct disk *disk, const char *id,
-             struct virtio_dev **out_dev)
+static uint16_t vblk_num_queues(const struct vblk_args *args)
+{
+    if (args->num_queues == 0)
+        return 1;
+    return (uint16_t)min_u64(args->num_queues, VBLK_MAX_QUEUES);
+}
+
+int vblk_new(const struct vdev_env *env, struct disk *disk,
+             const struct vblk_args *args, struct virtio_dev **out_dev)
 {
     struct vblk *b = calloc(1, sizeof(*b));
+    uint16_t num_queues = vblk_num_queues(args);
 
     if (!b)
         return -ENOMEM;
-    b->iov = calloc((size_t)VBLK_MAX_FLIGHT * VQ_MAX_SEGS, sizeof(*b->iov));
-    if (!b->iov) {
+    b->num_flights = num_queues * VBLK_QUEUE_SIZE;
+    if (vblk_flights_init(b) || vblk_backing_new(disk, &b->backing)) {
+        vblk_flights_fini(b);
         free(b);
         return -ENOMEM;
     }
-    (void)snprintf(b->name, sizeof(b->name), "blk/%s", id);
-    memcpy(b->id, id, strnlen(id, sizeof(b->id)));
-    b->disk = disk;
+    (void)snprintf(b->name, sizeof(b->name), "blk/%s", args->id);
+    memcpy(b->id, args->id, strnlen(args->id, sizeof(b->id)));
+    b->unsafe_cache = args->unsafe_cache;
     b->limits.capacity_bytes = disk->size_bytes;
     b->limits.read_only = disk->read_only;
-    for (uint32_t i = VBLK_MAX_FLIGHT; i-- > 0;) {
-        b->flight[i].next_free = b->free_list;
-        b->free_list = &b->flight[i];
-    }
+    b->limit_timer.arg = b;
+    rate_limit_set(&b->limit, &args->limit, util_now_ns());
     virtio_dev_init(&b->dev, &vblk_ops, env, b->name, VIRTIO_ID_BLOCK);
-    vblk_init_config(b);
+    b->dev.num_queues = num_queues;
+    for (uint16_t q = 0; q < num_queues; q++)
+        b->dev.queue_max[q] = VBLK_QUEUE_SIZE;
+    vblk_init_config(b, disk);
     *out_dev = &b->dev;
     return 0;
 }

@@ -3,20 +3,58 @@
 #define DEVICES_VIRTIO_BLK_H
 
 /*
- * The virtio block device over any disk backend: read, write, flush, identity.
+ * The virtio block device over any disk backend: read, write, flush, identity,
+ * discard, write zeroes; several queues; rate limits; a size and a backend that
+ * may change while it runs.
  * spec: virtio-1.2 5.2
  *
- * Threads: the loop's; the configuration space is immutable.
+ * Threads: the loop's, apart from vblk_new(); the configuration space is read
+ * by vCPU threads and changed under the transport's lock.
  */
 
 #include "devices/disk.h"
+#include "devices/rate_limit.h"
 #include "devices/virtio.h"
 
-/*
- * Owns `disk` if it succeeds. `id` is what the guest reads as the disk's
- * serial (its first 20 bytes) and names it in log lines; copied. 0 or -ENOMEM.
- */
-int vblk_new(const struct vdev_env *env, struct disk *disk, const char *id,
+#define VBLK_MAX_QUEUES 4u
+
+struct vblk_args {
+    /* What the guest reads as the disk's serial (its first 20 bytes), and names
+     * it in log lines; copied. */
+    const char *id;
+    uint16_t num_queues; /* 0: one; more than VBLK_MAX_QUEUES: that many */
+    /* Nothing is ever synced and no flush offered: what the guest wrote may be
+     * lost with the host's power, not with the monitor. */
+    bool unsafe_cache;
+    struct rate_limit_config limit; /* all 0: none */
+};
+
+/* Owns `disk` if it succeeds. 0 or -ENOMEM. */
+int vblk_new(const struct vdev_env *env, struct disk *disk,
+             const struct vblk_args *args,
              struct virtio_dev **out_dev) MUST_CHECK;
+
+/*
+ * Takes over the size that the backing file has now; the guest is told if it
+ * changed. After a shrink, requests past the new end fail one by one. 0, or
+ * -errno when the size cannot be found out: then nothing changes. thread: io
+ */
+int vblk_refresh_size(struct virtio_dev *dev) MUST_CHECK;
+
+/*
+ * From now on requests go to `new_disk`, owned if it succeeds. Those in flight
+ * end on the old disk, which is freed after its last (or at once). -EINVAL:
+ * one is read-only and the other is not. -ENOMEM. thread: io
+ */
+int vblk_swap(struct virtio_dev *dev, struct disk *new_disk) MUST_CHECK;
+
+/* New limits, with full buckets; requests that wait are tried again at once.
+ * thread: io */
+void vblk_set_rate_limit(struct virtio_dev *dev,
+                         const struct rate_limit_config *c);
+
+/* Whether the disk is stored in the file that `st` describes: then a swap to
+ * that file is a vblk_refresh_size(), since the file is locked. thread: io */
+bool vblk_is_file(const struct virtio_dev *dev, const struct stat *st);
 
 #endif

@@ -29,6 +29,7 @@ void config_fini(struct vm_config *c)
     for (size_t i = 0; i < c->num_drives; i++) {
         free(c->drives[i].id);
         free(c->drives[i].path);
+        free(c->drives[i].partuuid);
     }
     config_ports_fini(c);
     memset(c, 0, sizeof(*c));

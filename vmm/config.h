@@ -21,11 +21,21 @@
 #define CONFIG_MAX_PORTS     6u  /* of the virtio console, beside itself */
 #define CONFIG_PORT_NAME_MAX 63u /* bytes */
 
+enum config_cache { CACHE_UNSAFE, CACHE_WRITEBACK };
+/* Requests go through the event loop with either; ENGINE_ASYNC insists on
+ * io_uring, ENGINE_SYNC is content with what the host allows. */
+enum config_engine { ENGINE_SYNC, ENGINE_ASYNC };
+
 struct config_drive {
     char *id;
     char *path;
+    char *partuuid; /* of a root drive: root=PARTUUID=...; NULL: /dev/vda */
     bool is_root;
     bool read_only;
+    bool direct; /* without the host's page cache */
+    enum config_cache cache;
+    enum config_engine engine;
+    struct rate_limit_config limit;
 };
 
 /* A further port of the virtio console: a name and a Unix socket. */

@@ -2,13 +2,91 @@
 /* The section "drives" of the configuration. */
 #include "vmm/config_int.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define CONFIG_MAX_PARTUUID 64u
+
+/* Firecracker's words. `out` is the word's place in `words`. */
+static int config_word(struct config_ctx *x, const char *f, const json_t *v,
+                       const char *const words[2], int *out)
+{
+    const char *s = json_string_value(v);
+    char want[64];
+
+    for (int i = 0; s && i < 2; i++) {
+        if (!strcmp(s, words[i])) {
+            *out = i;
+            return 0;
+        }
+    }
+    (void)snprintf(want, sizeof(want), "\"%s\" or \"%s\"", words[0], words[1]);
+    return config_bad(x, f, want);
+}
+
+static int config_drive_cache(struct config_ctx *x, struct config_drive *d,
+                              const char *f, const json_t *v)
+{
+    static const char *const words[2] = {"Unsafe", "Writeback"};
+    int i = 0;
+    int rc = config_word(x, f, v, words, &i);
+
+    if (rc == 0)
+        d->cache = i ? CACHE_WRITEBACK : CACHE_UNSAFE;
+    return rc;
+}
+
+static int config_drive_engine(struct config_ctx *x, struct config_drive *d,
+                               const char *f, const json_t *v)
+{
+    static const char *const words[2] = {"Sync", "Async"};
+    int i = 0;
+    int rc = config_word(x, f, v, words, &i);
+
+    if (rc == 0)
+        d->engine = i ? ENGINE_ASYNC : ENGINE_SYNC;
+    return rc;
+}
+
+/* It becomes a word of the kernel's command line. */
+static int config_drive_partuuid(struct config_ctx *x, struct config_drive *d,
+                                 const char *f, const json_t *v)
+{
+    static const char *const want =
+        "up to 64 hexadecimal digits and dashes, as lsblk -o PARTUUID tells";
+    int rc = config_string(x, f, v, &d->partuuid);
+
+    if (rc == 0 &&
+        (strlen(d->partuuid) > CONFIG_MAX_PARTUUID ||
+         d->partuuid[strspn(d->partuuid, "0123456789abcdefABCDEF-")]))
+        return config_bad(x, f, want);
+    return rc;
+}
+
+static int config_drive_optional(struct config_ctx *x, struct config_drive *d,
+                                 const char *f, json_t *v)
+{
+    if (!strcmp(f, "is_read_only"))
+        return config_bool(x, f, v, &d->read_only);
+    if (!strcmp(f, "mote_direct"))
+        return config_bool(x, f, v, &d->direct);
+    if (!strcmp(f, "rate_limiter"))
+        return config_rate_limit(x, f, v, &d->limit);
+    if (!strcmp(f, "partuuid"))
+        return config_drive_partuuid(x, d, f, v);
+    if (!strcmp(f, "cache_type"))
+        return config_drive_cache(x, d, f, v);
+    if (!strcmp(f, "io_engine"))
+        return config_drive_engine(x, d, f, v);
+    return config_unsupported(x, f); /* socket */
+}
 
 static int config_drive_field(struct config_ctx *x, struct config_drive *d,
                               const char *f, json_t *v)
 {
-    static const char *const later[] = {"partuuid", "rate_limiter", "socket",
-                                        NULL};
+    static const char *const optional[] = {
+        "is_read_only", "mote_direct", "rate_limiter", "partuuid",
+        "cache_type",   "io_engine",   "socket",       NULL};
 
     if (!strcmp(f, "drive_id"))
         return config_string(x, f, v, &d->id);
@@ -16,25 +94,9 @@ static int config_drive_field(struct config_ctx *x, struct config_drive *d,
         return config_string(x, f, v, &d->path);
     if (!strcmp(f, "is_root_device"))
         return config_bool(x, f, v, &d->is_root);
-    if (!strcmp(f, "is_read_only"))
-        return json_is_null(v) ? 0 : config_bool(x, f, v, &d->read_only);
-    if (config_is_one_of(f, later))
-        return json_is_null(v) ? 0 : config_unsupported(x, f);
-    if (!strcmp(f, "cache_type")) {
-        const char *s = json_string_value(v);
-
-        if (s && !strcmp(s, "Writeback"))
-            return 0; /* what mote always does */
-        return config_unsupported(x, f);
-    }
-    if (!strcmp(f, "io_engine")) {
-        const char *s = json_string_value(v);
-
-        if (s && !strcmp(s, "Async"))
-            return 0;
-        return config_unsupported(x, f);
-    }
-    return config_unknown(x, f);
+    if (!config_is_one_of(f, optional))
+        return config_unknown(x, f);
+    return json_is_null(v) ? 0 : config_drive_optional(x, d, f, v);
 }
 
 static int config_check_drive(struct config_ctx *x,

@@ -265,12 +265,16 @@ static int machine_build_vcpus(struct machine *m, uint32_t n,
 static void machine_words(const struct machine *m, const struct vm_config *c,
                           char *out, size_t size)
 {
-    const char *root = "";
+    char root[128] = "";
 
     for (size_t i = 0; i < c->num_drives; i++) {
-        if (c->drives[i].is_root)
-            root = c->drives[i].read_only ? " root=/dev/vda ro"
-                                          : " root=/dev/vda rw";
+        const struct config_drive *d = &c->drives[i];
+
+        if (d->is_root)
+            (void)snprintf(root, sizeof(root), " root=%s%s %s",
+                           d->partuuid ? "PARTUUID=" : "/dev/vda",
+                           d->partuuid ? d->partuuid : "",
+                           d->read_only ? "ro" : "rw");
     }
     (void)snprintf(out, size, "mote.exit=0x%x%s%s%s", EXIT_PORT_BASE, root,
                    m->options.emulated_ring0 ? " " : "",

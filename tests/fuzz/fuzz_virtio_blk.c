@@ -58,7 +58,8 @@ static void disk_free(struct disk *disk)
     fuzz_must(container_of(disk, struct mem_disk, base)->num_held == 0);
 }
 
-static const struct disk_ops disk_ops = {disk_submit, disk_free};
+static const struct disk_ops disk_ops = {.submit = disk_submit,
+                                         .free = disk_free};
 
 static void complete(struct target *t, uint32_t i, int status)
 {
@@ -163,6 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct fuzz_in in = {data, len};
     struct target *t = calloc(1, sizeof(*t));
     struct vdev_env env = {0};
+    struct vblk_args args = {.id = "fuzz"};
 
     fuzz_must(t != NULL);
     fdrv_init(&t->d, RAM);
@@ -172,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     t->disk.base.ops = &disk_ops;
     t->disk.base.size_bytes = DISK_BYTES;
     t->disk.base.read_only = fuzz_below(&in, 4) == 1;
-    fuzz_must(vblk_new(&env, &t->disk.base, "fuzz", &t->dev) == 0);
+    fuzz_must(vblk_new(&env, &t->disk.base, &args, &t->dev) == 0);
     t->indirect = fuzz_below(&in, 2);
     t->features = fuzz_below(&in, 2) ? 1ull << VIRTIO_BLK_F_FLUSH : 0;
     if (t->indirect)

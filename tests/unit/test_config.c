@@ -70,6 +70,43 @@ static void test_config_defaults(void **state)
     "{" K ",\"drives\":[{\"drive_id\":\"a\",\"path_on_host\":\"/d\"" more "}]" \
     "}"
 
+static void test_config_drive_says_how_it_is_stored(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+    const struct config_drive *d = &c.drives[0];
+
+    (void)state;
+    /* Firecracker's defaults */
+    assert_int_equal(load(D(""), &c, &err), 0);
+    assert_int_equal(d->cache, CACHE_UNSAFE);
+    assert_int_equal(d->engine, ENGINE_SYNC);
+    assert_false(d->direct || d->read_only);
+    assert_null(d->partuuid);
+    assert_int_equal(d->limit.bandwidth.size, 0);
+    config_fini(&c);
+    assert_int_equal(load(D(",\"cache_type\":null,\"io_engine\":null,"
+                            "\"partuuid\":null,\"rate_limiter\":null,"
+                            "\"socket\":null,\"mote_direct\":null"),
+                          &c, &err),
+                     0);
+    config_fini(&c);
+    assert_int_equal(
+        load(D(",\"cache_type\":\"Writeback\",\"io_engine\":\"Async\","
+               "\"mote_direct\":true,\"partuuid\":\"0eaa91a0-01\","
+               "\"rate_limiter\":{\"bandwidth\":{\"size\":4096,"
+               "\"refill_time\":1000}}"),
+             &c, &err),
+        0);
+    assert_int_equal(d->cache, CACHE_WRITEBACK);
+    assert_int_equal(d->engine, ENGINE_ASYNC);
+    assert_true(d->direct);
+    assert_string_equal(d->partuuid, "0eaa91a0-01");
+    assert_int_equal(d->limit.bandwidth.size, 4096);
+    assert_int_equal(d->limit.bandwidth.refill_ms, 1000);
+    config_fini(&c);
+}
+
 static void test_config_refusals_name_the_field(void **state)
 {
     static const struct {
@@ -101,8 +138,18 @@ static void test_config_refusals_name_the_field(void **state)
         {"{" K ",\"drives\":[{\"drive_id\":\"a\"}]}", "path_on_host"},
         {"{" K ",\"drives\":[{\"path_on_host\":\"/a\"}]}", "drive_id"},
         {D(",\"is_read_only\":\"yes\""), "is_read_only"},
-        {D(",\"rate_limiter\":{}"), "rate_limiter: not supported"},
-        {D(",\"cache_type\":\"Unsafe\""), "cache_type"},
+        {D(",\"rate_limiter\":[]"), "rate_limiter: must be"},
+        {D(",\"rate_limiter\":{\"ops\":{\"size\":1}}"), "refill_time"},
+        {D(",\"cache_type\":\"unsafe\""), "\"Unsafe\" or \"Writeback\""},
+        {D(",\"cache_type\":1"), "cache_type"},
+        {D(",\"io_engine\":\"Threads\""), "\"Sync\" or \"Async\""},
+        {D(",\"mote_direct\":1"), "mote_direct: must be true or false"},
+        {D(",\"socket\":\"/s\""), "socket: not supported"},
+        {D(",\"partuuid\":\"\""), "partuuid"},
+        {D(",\"partuuid\":\"1-2 init=/bin/sh\""), "partuuid: must be"},
+        {D(",\"partuuid\":\"00000000000000000000000000000000000000000000000000"
+           "000000000000000\""),
+         "partuuid: must be"},
         {D(",\"nope\":1"), "drives.nope: unknown"},
         {"{" K ",\"drives\":[{\"drive_id\":\"a-b\",\"path_on_host\":\"/d\"}]}",
          "drive_id"},
@@ -377,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config_full_example_is_read),
         cmocka_unit_test(test_config_defaults),
+        cmocka_unit_test(test_config_drive_says_how_it_is_stored),
         cmocka_unit_test(test_config_refusals_name_the_field),
         cmocka_unit_test(test_config_console_ports_are_read),
         cmocka_unit_test(test_config_console_port_refusals_say_why),

@@ -16,7 +16,9 @@
 /* --- configuration -----------------------------------------------------------
  */
 
-static const struct mote_disk disks[] = {{"/r.img", true}, {"/d \"x\"", false}};
+static const struct mote_disk disks[] = {
+    {.path = "/r.img", .read_only = true},
+    {.path = "/d \"x\"", .direct = true, .unsafe_cache = true}};
 
 static struct mote_vm_params params(void)
 {
@@ -42,7 +44,8 @@ static void test_config_is_firecrackers_form(void **state)
         "\"path_on_host\":\"/r.img\",\"is_root_device\":true,"
         "\"is_read_only\":true,\"cache_type\":\"Writeback\"},{\"drive_id\":"
         "\"vdb\",\"path_on_host\":\"/d \\\"x\\\"\",\"is_root_device\":false,"
-        "\"is_read_only\":false,\"cache_type\":\"Writeback\"}],\"vsock\":{"
+        "\"is_read_only\":false,\"cache_type\":\"Unsafe\","
+        "\"mote_direct\":true}],\"vsock\":{"
         "\"guest_cid\":3,\"uds_path\":\"/v.sock\"},\"entropy\":{}}",
         0, NULL);
     json_t *got;
@@ -81,7 +84,7 @@ static void test_config_refuses_paths_that_json_cannot_carry(void **state)
     p.kernel = "/bad\xff";
     assert_null(lm_config_text(&p, "/v.sock"));
     p = params();
-    p.disks = &(const struct mote_disk){"/bad\xff", false};
+    p.disks = &(const struct mote_disk){.path = "/bad\xff"};
     p.disk_count = 1;
     assert_null(lm_config_text(&p, "/v.sock"));
 }

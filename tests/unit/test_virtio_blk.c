@@ -32,6 +32,8 @@ struct fake_disk {
     unsigned num_held;
     unsigned submitted;
     bool freed;
+    int refresh_rc;
+    uint64_t new_size_bytes;
 };
 
 struct fixture {
@@ -60,7 +62,21 @@ static void fake_free(struct disk *disk)
     container_of(disk, struct fake_disk, base)->freed = true;
 }
 
-static const struct disk_ops fake_ops = {fake_submit, fake_free};
+static int fake_refresh(struct disk *disk)
+{
+    struct fake_disk *fd = container_of(disk, struct fake_disk, base);
+
+    if (fd->refresh_rc == 0)
+        disk->size_bytes = fd->new_size_bytes;
+    return fd->refresh_rc;
+}
+
+static const struct disk_ops fake_ops = {
+    .submit = fake_submit,
+    .refresh = fake_refresh,
+    .free = fake_free,
+};
+static const struct vblk_args rootfs = {.id = "rootfs"};
 
 static struct disk_io *take_held(struct fixture *f, unsigned i)
 {
@@ -81,6 +97,12 @@ static void complete(struct fixture *f, unsigned i, int status)
     io->done(io, status);
 }
 
+/* What the device does once at the end of a turn of the loop. */
+static void end_turn(struct fixture *f)
+{
+    loop_run_for(f->loop, 0);
+}
+
 static void make(void **state, bool read_only, uint64_t features)
 {
     struct fixture *f = calloc(1, sizeof(*f));
@@ -94,7 +116,7 @@ static void make(void **state, bool read_only, uint64_t features)
     f->disk.base.size_bytes = SECTORS * 512u;
     f->disk.base.read_only = read_only;
     env = (struct vdev_env){f->d.mem, f->loop, &f->log};
-    assert_int_equal(vblk_new(&env, &f->disk.base, "rootfs", &f->dev), 0);
+    assert_int_equal(vblk_new(&env, &f->disk.base, &rootfs, &f->dev), 0);
     assert_int_equal(fdrv_attach(&f->d, f->dev, QSIZE, features), 0);
     f->status = fdrv_alloc(&f->d, 64, 64);
     f->data = fdrv_alloc(&f->d, 65536, 4096);
@@ -200,7 +222,7 @@ static void test_vblk_config_describes_the_disk(void **state)
     assert_true(f->dev->offered & F_FLUSH);
     assert_false(f->dev->offered & (1ull << VIRTIO_BLK_F_RO));
     assert_false(f->dev->offered & (1ull << VIRTIO_BLK_F_DISCARD));
-    assert_false(f->dev->offered & (1ull << VIRTIO_BLK_F_WRITE_ZEROES));
+    assert_true(f->dev->offered & (1ull << VIRTIO_BLK_F_WRITE_ZEROES));
 }
 
 /* --- requests ------------------------------------------------------------ */
@@ -224,6 +246,7 @@ static void test_vblk_read_goes_to_the_disk_and_back(void **state)
     complete(f, 0, 0);
     assert_int_equal(status_of(f, 0), VIRTIO_BLK_S_OK);
     expect_used(f, h, 1025);
+    end_turn(f);
     assert_int_equal(f->d.signals[0], 1);
 }
 
@@ -494,7 +517,7 @@ static void real_file(enum evloop_backend backend)
     assert_int_equal(evloop_new(backend, &f->loop), 0);
     env = (struct vdev_env){f->d.mem, f->loop, &f->log};
     assert_int_equal(disk_raw_open(path, false, &f->log, &disk, NULL), 0);
-    assert_int_equal(vblk_new(&env, disk, "data", &f->dev), 0);
+    assert_int_equal(vblk_new(&env, disk, &rootfs, &f->dev), 0);
     assert_int_equal(fdrv_attach(&f->d, f->dev, QSIZE, F_FLUSH), 0);
     f->status = fdrv_alloc(&f->d, 64, 64);
     f->data = fdrv_alloc(&f->d, 4096, 4096);

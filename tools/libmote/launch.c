@@ -39,21 +39,32 @@ int lm_params_check(const struct mote_vm_params *p, struct mote_err *err)
     return 0;
 }
 
+/* NULL when it cannot be made. What only mote knows is told only if asked. */
+static json_t *lm_config_drive(const struct mote_disk *d, size_t i)
+{
+    char id[8];
+    json_t *drive;
+
+    (void)snprintf(id, sizeof(id), "vd%c", (char)('a' + i));
+    drive = json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", id,
+                      "path_on_host", d->path, "is_root_device", i == 0,
+                      "is_read_only", d->read_only, "cache_type",
+                      d->unsafe_cache ? "Unsafe" : "Writeback");
+    if (drive && d->direct &&
+        json_object_set_new(drive, "mote_direct", json_true())) {
+        json_decref(drive);
+        return NULL;
+    }
+    return drive;
+}
+
 static json_t *lm_config_drives(const struct mote_vm_params *p)
 {
     json_t *drives = json_array();
 
     for (size_t i = 0; i < p->disk_count; i++) {
-        char id[8];
-
-        (void)snprintf(id, sizeof(id), "vd%c", (char)('a' + i));
-        /* A failed pack gives NULL, which the append refuses. */
-        if (json_array_append_new(
-                drives,
-                json_pack("{s:s, s:s, s:b, s:b, s:s}", "drive_id", id,
-                          "path_on_host", p->disks[i].path, "is_root_device",
-                          i == 0, "is_read_only", p->disks[i].read_only,
-                          "cache_type", "Writeback"))) {
+        /* The append refuses a NULL. */
+        if (json_array_append_new(drives, lm_config_drive(&p->disks[i], i))) {
             json_decref(drives);
             return NULL;
         }

@@ -54,6 +54,8 @@ int mote_find_file(const char *name, char *out, struct mote_err *err);
 struct mote_disk {
     const char *path;
     bool read_only;
+    bool direct;       /* without the host's page cache */
+    bool unsafe_cache; /* never synced: lost with the host's power */
 };
 
 struct mote_vm_params {

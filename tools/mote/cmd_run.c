@@ -43,8 +43,11 @@ static const struct opt_def run_defs[] = {
     {"root", 0, OPT_TEXT, offsetof(struct run_opts, root), "FILE[:rw]",
      "root disk; changes stay in memory unless :rw; none = no disk",
      "mote's own", 0, 0},
-    {"disk", 'd', OPT_LIST, offsetof(struct run_opts, disks), "FILE[:ro]",
-     "further disk, in order vdb, vdc, ...; may be repeated", NULL, 0, 0},
+    {"disk", 'd', OPT_LIST, offsetof(struct run_opts, disks),
+     "FILE[:ro][:direct][:unsafe]",
+     "further disk, in order vdb, vdc, ...; may be repeated. direct: without "
+     "the host's page cache; unsafe: never synced",
+     NULL, 0, 0},
     {"boot-args", 0, OPT_TEXT, offsetof(struct run_opts, boot_args), "WORDS",
      "further words for the kernel command line", NULL, 0, 0},
     {"name", 'n', OPT_TEXT, offsetof(struct run_opts, name), "NAME",
@@ -108,17 +111,34 @@ static int run_find_kernel(const struct run_opts *o, struct run_plan *plan,
                   flavour);
 }
 
-/* Cuts ":ro" or ":rw" off a copy of `spec`, which goes into *out_path. */
-static int run_disk_spec(const char *spec, bool read_only, char **out_path,
-                         bool *out_read_only)
+/* True: `spec`, of which *len counts, ended in `word`, which is cut off. */
+static bool run_cut_word(const char *spec, size_t *len, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (*len <= n || strncmp(spec + *len - n, word, n))
+        return false;
+    *len -= n;
+    return true;
+}
+
+/* Cuts the words behind the path, in any order, off a copy of `spec`. */
+static int run_disk_spec(const char *spec, struct mote_disk *d, char **out_path)
 {
     size_t len = strlen(spec);
+    bool more = true;
 
-    *out_read_only = read_only;
-    if (len > 3 &&
-        (!strcmp(spec + len - 3, ":ro") || !strcmp(spec + len - 3, ":rw"))) {
-        *out_read_only = spec[len - 1] == 'o';
-        len -= 3;
+    while (more) {
+        if (run_cut_word(spec, &len, ":ro"))
+            d->read_only = true;
+        else if (run_cut_word(spec, &len, ":rw"))
+            d->read_only = false;
+        else if (run_cut_word(spec, &len, ":direct"))
+            d->direct = true;
+        else if (run_cut_word(spec, &len, ":unsafe"))
+            d->unsafe_cache = true;
+        else
+            more = false;
     }
     *out_path = strndup(spec, len);
     return *out_path ? 0 : -ENOMEM;
@@ -132,8 +152,8 @@ static int run_add_disk(struct run_plan *plan, const char *spec, bool read_only,
     if (i == RUN_MAX_DISKS)
         return lm_err(err, -EINVAL, "disk %s: one too many; use at most %d",
                       spec, RUN_MAX_DISKS);
-    if (run_disk_spec(spec, read_only, &plan->paths[i],
-                      &plan->disks[i].read_only))
+    plan->disks[i].read_only = read_only;
+    if (run_disk_spec(spec, &plan->disks[i], &plan->paths[i]))
         return lm_err_nomem(err);
     plan->disks[i].path = plan->paths[i];
     plan->writable |= !plan->disks[i].read_only;
