@@ -179,6 +179,7 @@ static int raw_find_alignment(struct disk_raw *raw, const char *path,
                        "disk %s: direct I/O is not possible on it: %s; leave "
                        "\"mote_direct\" away",
                        path, err_reason(rc));
+    bytes -= bytes % DISK_SECTOR_BYTES; /* what is less is left alone */
     if (bytes % raw->align.block_bytes)
         return err_set(err, -EINVAL,
                        "disk %s: direct I/O needs a size that is a multiple of "
