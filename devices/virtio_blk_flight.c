@@ -94,12 +94,23 @@ static struct iovec *vblk_iovs(struct vblk_flight *f)
     return f->b->iov + (size_t)(f - f->b->flights) * VQ_MAX_SEGS;
 }
 
-/* True: there is more to do for this request, and it is on its way. */
-static bool vblk_go_on(struct vblk_flight *f)
+/* The disk may have shrunk since the request was checked. */
+static bool vblk_fits(const struct vblk_flight *f, const struct vblk_range *r)
+{
+    uint64_t size = f->backing->disk->size_bytes;
+
+    return r->offset_bytes <= size && r->len_bytes <= size - r->offset_bytes;
+}
+
+/* 1: there is more to do for this request, and it is on its way. 0: it is done.
+ * -EIO. */
+static int vblk_go_on(struct vblk_flight *f)
 {
     if (f->next_range < f->num_ranges) {
         const struct vblk_range *r = &f->ranges[f->next_range++];
 
+        if (!vblk_fits(f, r))
+            return -EIO;
         f->io.offset_bytes = r->offset_bytes;
         f->io.len_bytes = r->len_bytes;
         f->io.may_unmap = r->may_unmap;
@@ -109,10 +120,10 @@ static bool vblk_go_on(struct vblk_flight *f)
         f->flush_after = false;
         f->io.op = DISK_FLUSH;
     } else {
-        return false;
+        return 0;
     }
     vblk_submit(f);
-    return true;
+    return 1;
 }
 
 static void vblk_on_done(struct disk_io *io, int status)
@@ -120,8 +131,11 @@ static void vblk_on_done(struct disk_io *io, int status)
     struct vblk_flight *f = io->arg;
     struct vblk *b = f->b;
 
-    if (status == 0 && vblk_go_on(f))
-        return;
+    if (status == 0) {
+        status = vblk_go_on(f);
+        if (status > 0)
+            return;
+    }
     if (status && status != -EOPNOTSUPP)
         log_limited(b->dev.env.log, &b->log_limit, LOG_WARN,
                     "disk %s: a request of the guest failed: %s", b->dev.name,
@@ -217,7 +231,7 @@ static void vblk_start(struct vblk *b, uint16_t q, const struct vblk_req *req)
     if (f->num_ranges == 0)
         vblk_submit(f);
     else
-        (void)vblk_go_on(f); /* the first range, which there is */
+        (void)vblk_go_on(f); /* the first range, which was just checked */
 }
 
 void vblk_execute(struct vblk *b, uint16_t q, const struct vblk_req *req)

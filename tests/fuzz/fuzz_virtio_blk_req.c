@@ -39,6 +39,23 @@ static uint16_t cut(struct fuzz_in *in, struct iovec *v, uint16_t max,
     return n;
 }
 
+static void check_ranges(const struct vblk_req *r,
+                         const struct vblk_limits *limits)
+{
+    fuzz_must(!limits->read_only);
+    fuzz_must(r->op == VBLK_DISCARD ? limits->discard : limits->write_zeroes);
+    fuzz_must(r->num_ranges > 0 && r->num_ranges <= VBLK_MAX_RANGES);
+    for (uint32_t i = 0; i < r->num_ranges; i++) {
+        const struct vblk_range *g = &r->ranges[i];
+
+        fuzz_must(g->len_bytes > 0 &&
+                  (g->offset_bytes | g->len_bytes) % 512 == 0);
+        fuzz_must(g->offset_bytes <= limits->capacity_bytes);
+        fuzz_must(g->len_bytes <= limits->capacity_bytes - g->offset_bytes);
+        fuzz_must(r->op != VBLK_DISCARD || !g->may_unmap);
+    }
+}
+
 static void check(const struct vblk_req *r, const struct vq_chain *c,
                   const struct vblk_limits *limits, const uint8_t *in_mem)
 {
@@ -56,6 +73,26 @@ static void check(const struct vblk_req *r, const struct vq_chain *c,
                                      : r->data_bytes == c->readable_bytes - 16);
         fuzz_must(r->op == VBLK_READ || !limits->read_only);
     }
+    if (r->op == VBLK_DISCARD || r->op == VBLK_WRITE_ZEROES)
+        check_ranges(r, limits);
+    else
+        fuzz_must(r->num_ranges == 0);
+}
+
+/* Mostly good segments behind the header. Returns their bytes. */
+static size_t put_segments(struct fuzz_in *in, uint8_t *p,
+                           const struct vblk_limits *limits)
+{
+    uint32_t n = 1 + fuzz_below(in, VBLK_MAX_RANGES + 1);
+
+    for (uint32_t i = 0; i < n; i++, p += 16) {
+        put_le64(p, fuzz_rarely(in, 8)
+                        ? fuzz_edge(in, limits->capacity_bytes / 512)
+                        : fuzz_u8(in));
+        put_le32(p + 8, fuzz_rarely(in, 8) ? fuzz_u32(in) : fuzz_u8(in));
+        put_le32(p + 12, fuzz_rarely(in, 8) ? fuzz_u32(in) : fuzz_below(in, 2));
+    }
+    return 16u * n;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -65,7 +102,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     static struct vq_chain c;
     struct fuzz_in in = {data, len};
     struct vblk_limits limits = {.capacity_bytes = 512ull * fuzz_u16(&in),
-                                 .read_only = fuzz_below(&in, 2)};
+                                 .read_only = fuzz_below(&in, 2),
+                                 .discard = fuzz_below(&in, 4),
+                                 .write_zeroes = fuzz_below(&in, 4)};
     struct vblk_req req;
     size_t out_len = 16;
     size_t in_len = 1;
@@ -74,7 +113,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     put_le64(out_mem + 8, fuzz_rarely(&in, 4)
                               ? fuzz_edge(&in, limits.capacity_bytes / 512)
                               : fuzz_u8(&in));
-    if (fuzz_below(&in, 2))
+    if (fuzz_below(&in, 3) == 0)
+        out_len += put_segments(&in, out_mem + 16, &limits);
+    else if (fuzz_below(&in, 2))
         out_len += 512u * fuzz_below(&in, 8);
     else
         in_len += 512u * fuzz_below(&in, 8);

@@ -456,6 +456,22 @@ static void test_BL_031_shrink_fails_requests_past_the_end_singly(void **state)
     assert_int_equal(f->d.needs_resets, 0);
 }
 
+/* A shrink between two ranges of one request. */
+static void test_BL_031_shrink_in_the_middle_of_a_request(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t r[2 * 16];
+
+    put_range(r, 0, 8, 0);
+    put_range(r + 16, 32, 8, 0);
+    add_ranges(f, 0, VIRTIO_BLK_T_WRITE_ZEROES, r, sizeof(r));
+    f->disk.new_size_bytes = 39 * 512u;
+    assert_int_equal(vblk_refresh_size(f->dev), 0);
+    mem_disk_complete(&f->disk, 0, 0);
+    assert_int_equal(f->disk.num_held, 0);
+    assert_int_equal(status_of(f, 0), VIRTIO_BLK_S_IOERR);
+}
+
 /* --- swap ---------------------------------------------------------------- */
 
 static void test_BL_031_swap_leaves_requests_in_flight_on_the_old_disk(void **s)
@@ -713,6 +729,7 @@ int main(void)
         T(test_BL_031_growth_is_told_and_used),
         T(test_BL_031_unchanged_size_disturbs_nobody),
         T(test_BL_031_shrink_fails_requests_past_the_end_singly),
+        T(test_BL_031_shrink_in_the_middle_of_a_request),
         T(test_BL_031_swap_leaves_requests_in_flight_on_the_old_disk),
         T(test_vblk_swap_at_rest_frees_the_old_disk_at_once),
         T(test_vblk_swap_of_another_kind_is_refused),
