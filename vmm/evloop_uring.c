@@ -184,13 +184,25 @@ static void uring_prep_watch(struct io_uring_sqe *sqe, struct ev_slot *s)
 
 static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
 {
+    /* One buffer needs no array, which the kernel would copy and check. */
+    bool single = io->iovcnt == 1 && io->iov->iov_len <= UINT32_MAX;
+
     switch (io->op) {
     case EV_IO_READV:
-        io_uring_prep_readv(sqe, io->fd, io->iov, io->iovcnt, io->offset_bytes);
+        if (single)
+            io_uring_prep_read(sqe, io->fd, io->iov->iov_base,
+                               (unsigned)io->iov->iov_len, io->offset_bytes);
+        else
+            io_uring_prep_readv(sqe, io->fd, io->iov, io->iovcnt,
+                                io->offset_bytes);
         break;
     case EV_IO_WRITEV:
-        io_uring_prep_writev(sqe, io->fd, io->iov, io->iovcnt,
-                             io->offset_bytes);
+        if (single)
+            io_uring_prep_write(sqe, io->fd, io->iov->iov_base,
+                                (unsigned)io->iov->iov_len, io->offset_bytes);
+        else
+            io_uring_prep_writev(sqe, io->fd, io->iov, io->iovcnt,
+                                 io->offset_bytes);
         break;
     case EV_IO_FDATASYNC:
         io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
