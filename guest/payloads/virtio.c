@@ -173,7 +173,8 @@ uint8_t blk_request(struct vdev *d, uint32_t type, uint64_t sector, void *data,
 {
     static struct virtio_blk_outhdr header;
     static volatile uint8_t status;
-    bool to_disk = type == VIRTIO_BLK_T_OUT;
+    bool to_disk = type == VIRTIO_BLK_T_OUT || type == VIRTIO_BLK_T_DISCARD ||
+                   type == VIRTIO_BLK_T_WRITE_ZEROES;
     struct vd_seg segs[3] = {{&header, sizeof(header), false}};
     uint32_t n = 1;
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import struct
+import time
 
 from harness import Cases
 
@@ -217,6 +218,64 @@ def blk_rw(t):
         want = pattern(s) if s in written else b"\xa5" * SECTOR
         t.eq(block(t, data, s), want, f"sector {s}")
     t.eq(len(data), sectors * SECTOR, "size of the disk")
+
+
+def blk_rw_on(t, path, sectors=MIB // SECTOR, **more):
+    """The same through another way to the storage."""
+    t.run_payload("blk_rw", f"sectors={sectors}",
+                  drives=[t.drive("a", path, **more)])
+
+
+@CASES.case("BL_036_requests_larger_than_the_bucket")
+def blk_limited(t):
+    disk = t.file("disk", size=MIB)
+    start = time.monotonic()
+    # 6 requests of 2048 bytes and one of 1024, the first from a full bucket.
+    blk_rw_on(t, disk, rate_limiter={"bandwidth": {"size": 512,
+                                                   "refill_time": 25}})
+    took = time.monotonic() - start
+    t.check(took > 25e-3 * (13 * 1024 / 512 - 5), f"no limit: {took} s")
+
+
+@CASES.case("blk_direct")
+def blk_direct(t):
+    disk = t.file("disk", size=MIB)
+    try:
+        os.close(os.open(disk, os.O_RDWR | os.O_DIRECT))
+    except OSError:  # a file system without it: refused with the setting named
+        vm = t.start(t.config(t.host.payload("blk_rw"),
+                              drives=[t.drive("a", disk, mote_direct=True)]))
+        t.refused(vm, 152, disk, "mote_direct")
+        return
+    blk_rw_on(t, disk, mote_direct=True)
+
+
+@CASES.case("blk_ranges_and_what_becomes_of_the_file")
+def blk_ranges(t):
+    sectors = 4 * MIB // SECTOR
+    disk = t.file("disk", b"\xa5" * (sectors * SECTOR))
+    os.sync()
+    before = os.stat(disk).st_blocks
+    t.run_payload("blk_ranges", f"sectors={sectors}",
+                  drives=[t.drive("a", disk)])
+    data = t.read("disk")
+    zero = {*range(1, 4), 9, *range(512, 2048)}
+    for s in range(sectors):
+        want = bytes(SECTOR) if s in zero else b"\xa5" * SECTOR
+        t.eq(block(t, data, s), want, f"sector {s}")
+    t.eq(len(data), sectors * SECTOR, "size of the disk")
+    t.check(os.stat(disk).st_blocks <= before - 1024,
+            f"of {before} blocks {os.stat(disk).st_blocks} are left")
+
+
+def blk_queues(t, cpus, queues):
+    disk = t.file("disk", b"".join(pattern(s) for s in range(4)))
+    t.run_payload("blk_queues", f"queues={queues}", cpus=cpus,
+                  drives=[t.drive("a", disk)])
+
+
+for cpus, queues in ((1, 1), (2, 2), (4, 4), (6, 4)):
+    CASES.add(f"blk_queues_of_{cpus}_vcpus", blk_queues, cpus, queues)
 
 
 @CASES.case("blk_get_id")

@@ -258,9 +258,10 @@ class Test:
             doc["mote"] = mote
         return doc
 
-    def drive(self, name, path, read_only=False, root=False):
+    def drive(self, name, path, read_only=False, root=False, **more):
         return {"drive_id": name, "path_on_host": path,
-                "is_read_only": read_only, "is_root_device": root}
+                "is_read_only": read_only, "is_root_device": root,
+                "cache_type": "Writeback", **more}
 
     def start(self, config, args=(), stdin=subprocess.DEVNULL, preexec=None,
               pass_fds=(), exit_file=True, test_exit=True, wrap=()):

@@ -210,6 +210,21 @@ def without_io_uring(t, error):
         t.check(word in lines[0], f"no {word!r} in: {lines[0]}")
 
 
+def async_without_io_uring(t, error):
+    """What was asked for by name is refused, with the setting to change."""
+    disk = t.drive("a", t.file("disk", size=MIB))
+    disk["io_engine"] = "Async"
+    vm = t.start(t.config(t.host.payload("serial_out"), drives=[disk]),
+                 preexec=forbid_io_uring(error))
+    vm.wait()
+    t.eq(vm.code, 152, "exit code")
+    said = vm.err.splitlines()[-1]
+    for word in ("drive a", "Async", "io_uring_disabled", os.strerror(error)):
+        t.check(word in said, f"no {word!r} in: {said}")
+
+
+CASES.add("BL_029_async_EPERM", async_without_io_uring, errno.EPERM)
+CASES.add("BL_029_async_ENOSYS", async_without_io_uring, errno.ENOSYS)
 CASES.add("BL_029_io_uring_EPERM", without_io_uring, errno.EPERM)
 CASES.add("BL_029_io_uring_ENOSYS", without_io_uring, errno.ENOSYS)
 
