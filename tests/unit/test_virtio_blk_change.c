@@ -206,6 +206,28 @@ static void test_vblk_ranges_are_announced(void **state)
     assert_int_equal(c.write_zeroes_may_unmap, 1);
 }
 
+/* Sectors stay 512 bytes; what is better is only told. */
+static void test_vblk_large_blocks_are_told_as_topology(void **state)
+{
+    static const struct vblk_args args = {.id = "a"};
+    struct fixture *f = *state;
+    struct vdev_env env = f->dev->env;
+    struct virtio_blk_config c;
+    struct virtio_dev *dev = NULL;
+
+    assert_false(f->dev->offered & BIT(VIRTIO_BLK_F_TOPOLOGY));
+    f->other.base.block_bytes = 4096;
+    f->other.base.discard_bytes = 4096;
+    assert_int_equal(vblk_new(&env, &f->other.base, &args, &dev), 0);
+    assert_true(dev->offered & BIT(VIRTIO_BLK_F_TOPOLOGY));
+    dev->ops->config_read(dev, 0, &c, sizeof(c));
+    assert_int_equal(le32toh(c.blk_size), 512);
+    assert_int_equal(c.physical_block_exp, 3);
+    assert_int_equal(le16toh(c.min_io_size), 8);
+    assert_int_equal(le32toh(c.discard_sector_alignment), 8);
+    dev->ops->free(dev);
+}
+
 static void test_vblk_ranges_are_done_one_after_the_other(void **state)
 {
     struct fixture *f = *state;
@@ -714,6 +736,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_vblk_ranges_are_announced),
+        T(test_vblk_large_blocks_are_told_as_topology),
         T(test_vblk_ranges_are_done_one_after_the_other),
         T(test_vblk_range_that_fails_ends_the_request),
         T(test_vblk_bad_range_spoils_the_whole_request),
