@@ -278,6 +278,18 @@ for cpus, queues in ((1, 1), (2, 2), (4, 4), (6, 4)):
     CASES.add(f"blk_queues_of_{cpus}_vcpus", blk_queues, cpus, queues)
 
 
+@CASES.case("blk_root_by_partuuid")
+def blk_partuuid(t):
+    disk = t.file("disk", size=MIB)
+    for more, words in (({"partuuid": "0eaa91a0-01"}, "root=PARTUUID=0eaa91a0-01 rw"),
+                        ({}, "root=/dev/vda rw")):
+        vm = t.start(t.config(t.host.payload("serial_out"),
+                              drives=[t.drive("a", disk, root=True, **more)]),
+                     args=["--level", "Debug"])
+        t.judge(vm)
+        t.check(words in vm.err, f"no {words!r} in: {vm.err}")
+
+
 @CASES.case("blk_get_id")
 def blk_id(t):
     disk = t.file("disk", size=MIB)
