@@ -149,7 +149,7 @@ def a_trimmed_file_system_shrinks_on_the_host(host, work):
     r = mote_run(host, "--disk", path, "--", "/bin/sh", "-c",
                  "mount /dev/vdb /mnt && rm /mnt/f && sync && fstrim /mnt && umount /mnt")
     check(r.rc == 0, str(r))
-    check(blocks_of(path) < full - 32 * 2048, "%d blocks before, %d after" % (
+    check(blocks_of(path) < full - 30 * 2048, "%d blocks before, %d after" % (
         full, blocks_of(path)))
     check(run(["/sbin/e2fsck", "-fn", path], 60).rc == 0, "e2fsck finds faults")
 
