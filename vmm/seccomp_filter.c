@@ -5,7 +5,6 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -76,10 +75,14 @@ int seccomp_prepare(int log_fd)
 
 static int seccomp_load(const struct sock_filter *insns, size_t count)
 {
-    /* The kernel copies the program; its type knows no const. */
-    struct sock_fprog prog = {.len = (unsigned short)count};
+    /* Only read by the kernel, whose type knows no const. */
+    union {
+        const struct sock_filter *read_only;
+        struct sock_filter *any;
+    } filter = {.read_only = insns};
+    const struct sock_fprog prog = {.len = (unsigned short)count,
+                                    .filter = filter.any};
 
-    memcpy(&prog.filter, &insns, sizeof(insns));
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
         return neg_errno();
     return 0;

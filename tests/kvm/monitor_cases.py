@@ -109,8 +109,8 @@ for case, change, said in (
          ["machine-config.vcpus", "unknown field"]),
         ("unknown_section", setter("machine_config", "vcpu_count", 1),
          ["machine_config", "unknown section"]),
-        ("unsupported_section", setter("balloon", "amount_mib", 1),
-         ["balloon", "not supported"]),
+        ("unsupported_section", setter("memory-hotplug", "total_size_mib", 1),
+         ["memory-hotplug", "not supported"]),
         ("no_kernel", lambda d: d["boot-source"].pop("kernel_image_path")
          and None, ["boot-source", "kernel_image_path"]),
         ("empty_kernel_path", setter("boot-source", "kernel_image_path", ""),

@@ -28,47 +28,33 @@ static void die(const char *what, int rc)
     exit(1);
 }
 
-static void allow(scmp_filter_ctx f, int nr, const char *name, unsigned count,
-                  struct scmp_arg_cmp cmp)
-{
-    int rc = count ? seccomp_rule_add_array(f, SCMP_ACT_ALLOW, nr, 1, &cmp)
-                   : seccomp_rule_add_array(f, SCMP_ACT_ALLOW, nr, 0, NULL);
+struct rule {
+    const char *name;
+    struct scmp_arg_cmp arg;
+    int nr;
+    unsigned num_args; /* 0 or 1 */
+};
 
-    if (rc && rc != -EEXIST)
-        die(name, rc);
-}
-
-#define NO_ARG ((struct scmp_arg_cmp){0})
 /* The kernel looks at no more than the low 32 bits of such arguments. */
 #define LOW_32 0xffffffffu
-#define ALLOW(call, why)                                                       \
-    (void)(why);                                                               \
-    allow(f, SCMP_SYS(call), #call, 0, NO_ARG);
+/* The reasons are for the readers of the lists. */
+#define ALLOW(call, why) {#call, {0}, SCMP_SYS(call), 0},
 #define ALLOW_IF(call, arg, value, why)                                        \
-    (void)(why);                                                               \
-    allow(f, SCMP_SYS(call), #call, 1,                                         \
-          SCMP_CMP(arg, SCMP_CMP_MASKED_EQ, LOW_32, (uint32_t)(value)));
+    {#call,                                                                    \
+     {arg, SCMP_CMP_MASKED_EQ, LOW_32, (uint32_t)(value)},                     \
+     SCMP_SYS(call),                                                           \
+     1},
 #define ALLOW_MASK(call, arg, mask, value, why)                                \
-    (void)(why);                                                               \
-    allow(f, SCMP_SYS(call), #call, 1,                                         \
-          SCMP_CMP(arg, SCMP_CMP_MASKED_EQ, (uint64_t)(mask), value));
+    {#call, {arg, SCMP_CMP_MASKED_EQ, mask, value}, SCMP_SYS(call), 1},
 
-static void rules_vcpu(scmp_filter_ctx f)
-{
-    SECCOMP_RULES_VCPU
-}
+static const struct rule rules_vcpu[] = {SECCOMP_RULES_VCPU};
+static const struct rule rules_loop[] = {SECCOMP_RULES_LOOP};
+static const struct rule rules_loop_api[] = {SECCOMP_RULES_LOOP_API};
 
-static void rules_loop(scmp_filter_ctx f)
-{
-    SECCOMP_RULES_LOOP
-}
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static void rules_loop_api(scmp_filter_ctx f)
-{
-    SECCOMP_RULES_LOOP_API
-}
-
-static void print_program(const char *name, void (*rules)(scmp_filter_ctx f))
+static void print_program(const char *name, const struct rule *rules,
+                          size_t count)
 {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_TRAP);
     struct sock_filter insn;
@@ -81,7 +67,14 @@ static void print_program(const char *name, void (*rules)(scmp_filter_ctx f))
     rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (rc)
         die("optimize", rc);
-    rules(f);
+    for (size_t i = 0; i < count; i++) {
+        const struct rule *r = &rules[i];
+
+        rc = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, r->nr, r->num_args,
+                                    &r->arg);
+        if (rc && rc != -EEXIST)
+            die(r->name, rc);
+    }
     rc = seccomp_export_bpf(f, fileno(out));
     if (rc)
         die("export", rc);
@@ -111,9 +104,9 @@ static void print_names(void)
 int main(void)
 {
     printf("/* Made by vmm/gen/seccomp_gen.c. */\n\n");
-    print_program("seccomp_vcpu", rules_vcpu);
-    print_program("seccomp_loop", rules_loop);
-    print_program("seccomp_loop_api", rules_loop_api);
+    print_program("seccomp_vcpu", rules_vcpu, COUNT(rules_vcpu));
+    print_program("seccomp_loop", rules_loop, COUNT(rules_loop));
+    print_program("seccomp_loop_api", rules_loop_api, COUNT(rules_loop_api));
     print_names();
     return fflush(stdout) ? 1 : 0;
 }
