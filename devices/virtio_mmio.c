@@ -41,6 +41,7 @@ struct virtio_mmio {
     pthread_cond_t changed;
     struct mmio_regs regs;
     struct ev_call call; /* posted while busy */
+    uint16_t stop_queue; /* its argument */
     bool busy;
     bool cancelled; /* the VM stops: wait for nothing */
     bool dead;      /* shut down: never start the device again */
@@ -123,16 +124,6 @@ static void mmio_next_generation_locked(struct virtio_mmio *m)
     mmio_show_word(m, VIRTIO_MMIO_CONFIG_GENERATION, last + 1);
 }
 
-static void mmio_config_changed(void *transport)
-{
-    struct virtio_mmio *m = transport;
-
-    (void)pthread_mutex_lock(&m->lock);
-    mmio_next_generation_locked(m);
-    (void)pthread_mutex_unlock(&m->lock);
-    mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
-}
-
 /*
  * A driver reads the generation, the field in pieces, the generation. Each
  * piece is read under the lock, so all lie before or after the change, and a
@@ -145,13 +136,19 @@ static void mmio_config_update(void *transport, virtio_change_fn change,
     bool running;
 
     (void)pthread_mutex_lock(&m->lock);
-    change(m->dev, arg);
+    if (change)
+        change(m->dev, arg);
     mmio_next_generation_locked(m);
     running = m->regs.status & VIRTIO_CONFIG_S_DRIVER_OK;
     (void)pthread_mutex_unlock(&m->lock);
     /* spec: virtio-1.2 3.1.1: nothing is sent before DRIVER_OK */
     if (running)
         mmio_interrupt(m, VIRTIO_MMIO_INT_CONFIG);
+}
+
+static void mmio_config_changed(void *transport)
+{
+    mmio_config_update(transport, NULL, NULL);
 }
 
 /* --- on the loop's thread ------------------------------------------------ */
@@ -256,6 +253,26 @@ static void mmio_do_reset(struct ev_call *c)
     mmio_reset_device(c->arg);
 }
 
+/*
+ * Its ring is not touched any more, nor are kicks heard. Requests that are in
+ * flight end without a word to the guest.
+ */
+static void mmio_do_stop_queue(struct ev_call *c)
+{
+    struct virtio_mmio *m = c->arg;
+
+    if (m->shutdown_done) {
+        mmio_reset_device(m); /* the VM ended before it came to this */
+        return;
+    }
+    evloop_counter_del(m->loop, &m->kick[m->stop_queue]);
+    vq_stop(&m->dev->vq[m->stop_queue]);
+    (void)pthread_mutex_lock(&m->lock);
+    m->busy = false;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
 static void mmio_do_activate(struct ev_call *c)
 {
     struct virtio_mmio *m = c->arg;
@@ -300,6 +317,18 @@ static bool mmio_wait_idle_locked(struct virtio_mmio *m)
     return !m->cancelled && !m->dead;
 }
 
+static ev_call_fn mmio_call_of(enum mmio_action action)
+{
+    switch (action) {
+    case MMIO_ACTIVATE:
+        return mmio_do_activate;
+    case MMIO_STOP_QUEUE:
+        return mmio_do_stop_queue;
+    default:
+        return mmio_do_reset;
+    }
+}
+
 static const char *mmio_write_reg_locked(struct virtio_mmio *m, uint32_t off,
                                          uint32_t g_value)
 {
@@ -312,7 +341,8 @@ static const char *mmio_write_reg_locked(struct virtio_mmio *m, uint32_t off,
     if (out.action == MMIO_NOTHING)
         return out.fault;
     m->busy = true;
-    m->call.fn = out.action == MMIO_ACTIVATE ? mmio_do_activate : mmio_do_reset;
+    m->stop_queue = out.queue;
+    m->call.fn = mmio_call_of(out.action);
     m->call.arg = m;
     (void)pthread_mutex_unlock(&m->lock);
     evloop_post(m->loop, &m->call);

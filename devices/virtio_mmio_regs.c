@@ -96,19 +96,22 @@ uint32_t mmio_regs_read(const struct mmio_regs *r, uint32_t off)
 
 /* --- features ------------------------------------------------------------ */
 
+/* A driver may think again until it says FEATURES_OK: the last word counts. */
 static void mmio_write_features(struct mmio_regs *r, uint32_t g_value)
 {
-    uint32_t shift = 32 * r->driver_features_sel;
+    uint32_t half = r->driver_features_sel < 2 ? r->driver_features_sel : 2;
+    uint32_t shift = 32 * half;
     uint64_t wanted;
+    bool more;
 
     if (!(r->status & ST_DRIVER) || (r->status & ST_FEATURES_OK))
         return;
-    if (r->driver_features_sel > 1) {
-        r->unoffered_features |= g_value != 0;
+    wanted = half < 2 ? (uint64_t)g_value << shift : 0;
+    more = half < 2 ? (wanted & ~r->offered) != 0 : g_value != 0;
+    r->unoffered &= (uint8_t) ~(1u << half);
+    r->unoffered |= (uint8_t)(more << half);
+    if (half == 2)
         return;
-    }
-    wanted = (uint64_t)g_value << shift;
-    r->unoffered_features |= (wanted & ~r->offered) != 0;
     r->driver_features &= ~((uint64_t)UINT32_MAX << shift);
     r->driver_features |= wanted & r->offered;
 }
@@ -116,7 +119,7 @@ static void mmio_write_features(struct mmio_regs *r, uint32_t g_value)
 /* spec: virtio-1.2 3.1.1, 6.1 */
 static bool mmio_features_acceptable(const struct mmio_regs *r)
 {
-    return !r->unoffered_features &&
+    return r->unoffered == 0 &&
            (r->driver_features & (1ull << VIRTIO_F_VERSION_1));
 }
 
@@ -145,7 +148,7 @@ static uint32_t mmio_grant_status(const struct mmio_regs *r, uint32_t want)
 static struct mmio_outcome mmio_write_status(struct mmio_regs *r,
                                              uint32_t g_value)
 {
-    struct mmio_outcome out = {MMIO_NOTHING, NULL};
+    struct mmio_outcome out = {MMIO_NOTHING, 0, NULL};
     uint32_t want = g_value & ~ST_NEEDS_RESET; /* that one is ours */
     uint32_t granted;
 
@@ -202,6 +205,19 @@ static void mmio_set_half(uint64_t *field, uint32_t v, bool high)
     *field |= (uint64_t)v << shift;
 }
 
+/*
+ * A driver that stops using a queue of the running device reads the register
+ * back to know that the device has. It cannot start it again: that is what a
+ * reset is for. spec: virtio-1.2 4.2.2.2
+ */
+static bool mmio_stops_queue(const struct mmio_regs *r, uint32_t off,
+                             uint32_t g_value)
+{
+    return off == VIRTIO_MMIO_QUEUE_READY && g_value == 0 &&
+           (r->status & ST_DRIVER_OK) && r->queue_sel < r->dev->num_queues &&
+           r->q[r->queue_sel].ready;
+}
+
 static const char *mmio_write_queue(struct mmio_regs *r, uint32_t off,
                                     uint32_t g_value)
 {
@@ -239,7 +255,7 @@ static const char *mmio_write_queue(struct mmio_regs *r, uint32_t off,
 struct mmio_outcome mmio_regs_write(struct mmio_regs *r, uint32_t off,
                                     uint32_t g_value)
 {
-    struct mmio_outcome out = {MMIO_NOTHING, NULL};
+    struct mmio_outcome out = {MMIO_NOTHING, 0, NULL};
 
     switch (off) {
     case VIRTIO_MMIO_DEVICE_FEATURES_SEL:
@@ -264,7 +280,13 @@ struct mmio_outcome mmio_regs_write(struct mmio_regs *r, uint32_t off,
     case VIRTIO_MMIO_QUEUE_AVAIL_HIGH:
     case VIRTIO_MMIO_QUEUE_USED_LOW:
     case VIRTIO_MMIO_QUEUE_USED_HIGH:
-        out.fault = mmio_write_queue(r, off, g_value);
+        if (!mmio_stops_queue(r, off, g_value)) {
+            out.fault = mmio_write_queue(r, off, g_value);
+            break;
+        }
+        out.action = MMIO_STOP_QUEUE;
+        out.queue = (uint16_t)r->queue_sel;
+        r->q[r->queue_sel].ready = false;
         break;
     default:
         break;

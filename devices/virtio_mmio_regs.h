@@ -31,18 +31,22 @@ struct mmio_regs {
     uint32_t driver_features_sel;
     uint32_t queue_sel;
     uint64_t driver_features; /* within `offered` */
-    bool unoffered_features;  /* the driver asked for more */
+    /* Bit n: what it wrote last with selector n is more than that; bit 2
+     * stands for all selectors from 2 on. */
+    uint8_t unoffered;
     struct mmio_queue q[VIRTIO_MAX_QUEUES];
 };
 
 enum mmio_action {
     MMIO_NOTHING,
-    MMIO_ACTIVATE, /* start the device, then set DRIVER_OK */
-    MMIO_RESET,    /* reset the running device, then mmio_regs_clear() */
+    MMIO_ACTIVATE,   /* start the device, then set DRIVER_OK */
+    MMIO_RESET,      /* reset the running device, then mmio_regs_clear() */
+    MMIO_STOP_QUEUE, /* the running device leaves `queue` alone from now on */
 };
 
 struct mmio_outcome {
     enum mmio_action action;
+    uint16_t queue;
     const char *fault; /* what the driver did wrong, for the log; or NULL */
 };
 

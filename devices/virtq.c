@@ -95,6 +95,12 @@ static int vq_break(struct virtq *vq)
     return -EPROTO;
 }
 
+/* Whether its ring may be touched. */
+static bool vq_is_up(const struct virtq *vq)
+{
+    return vq->size != 0 && !vq->broken && !vq->stopped;
+}
+
 /* --- set-up -------------------------------------------------------------- */
 
 int vq_setup(struct virtq *vq, const struct guest_mem *mem,
@@ -135,6 +141,11 @@ int vq_setup(struct virtq *vq, const struct guest_mem *mem,
 void vq_teardown(struct virtq *vq)
 {
     memset(vq, 0, sizeof(*vq));
+}
+
+void vq_stop(struct virtq *vq)
+{
+    vq->stopped = true;
 }
 
 /* --- taking a request ---------------------------------------------------- */
@@ -254,7 +265,7 @@ int vq_pop(struct virtq *vq, struct vq_chain *out)
 
     if (vq->broken)
         return -EPROTO;
-    if (vq->size == 0)
+    if (!vq_is_up(vq))
         return 0;
     waiting = (uint16_t)(vq_load_avail_idx(vq) - vq->next_avail);
     if (waiting == 0)
@@ -276,7 +287,7 @@ int vq_pop(struct virtq *vq, struct vq_chain *out)
 
 void vq_unpop(struct virtq *vq)
 {
-    if (vq->size == 0 || vq->broken)
+    if (!vq_is_up(vq))
         return;
     assert(vq->next_avail != vq->next_used);
     vq->next_avail--;
@@ -288,7 +299,7 @@ void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes)
 {
     uint32_t *elem;
 
-    if (vq->size == 0 || vq->broken)
+    if (!vq_is_up(vq))
         return;
     assert(head < vq->size);
     assert(vq->next_avail != vq->next_used);
@@ -307,7 +318,7 @@ bool vq_should_signal(struct virtq *vq)
     uint16_t old = vq->signalled;
     bool valid = vq->signalled_valid;
 
-    if (vq->size == 0 || vq->broken)
+    if (!vq_is_up(vq))
         return false;
     if (valid && old == vq->next_used)
         return false; /* nothing was pushed */
@@ -326,7 +337,7 @@ bool vq_should_signal(struct virtq *vq)
 
 bool vq_enable_kicks(struct virtq *vq)
 {
-    if (vq->size == 0 || vq->broken)
+    if (!vq_is_up(vq))
         return false;
     if (vq->event_idx)
         vq_store_avail_event(vq, vq->next_avail);
@@ -342,7 +353,7 @@ bool vq_enable_kicks(struct virtq *vq)
 
 void vq_disable_kicks(struct virtq *vq)
 {
-    if (vq->size == 0 || vq->broken || vq->event_idx)
+    if (!vq_is_up(vq) || vq->event_idx)
         return; /* with event_idx the old avail_event simply goes stale */
     vq_store_used_flags(vq, VRING_USED_F_NO_NOTIFY);
 }

@@ -30,6 +30,7 @@ struct virtq {
     bool event_idx; /* VIRTIO_F_EVENT_IDX negotiated */
     bool indirect;  /* VIRTIO_F_INDIRECT_DESC negotiated */
     bool broken;
+    bool stopped;        /* vq_stop(): gives and takes nothing */
     uint16_t next_avail; /* next head to take, free running */
     uint16_t next_used;  /* next used entry to write, free running */
     uint16_t signalled;  /* used index at the last signal decision */
@@ -66,6 +67,11 @@ struct vq_setup_args {
 int vq_setup(struct virtq *vq, const struct guest_mem *mem,
              const struct vq_setup_args *args) MUST_CHECK;
 void vq_teardown(struct virtq *vq); /* idempotent */
+/*
+ * The driver uses the queue no more: from now on it is empty, and pushes go
+ * nowhere, until the next vq_setup().
+ */
+void vq_stop(struct virtq *vq);
 
 /*
  * Takes the next request. 1: `out` is filled and vq_push() must follow exactly
