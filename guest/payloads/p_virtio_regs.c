@@ -102,12 +102,27 @@ static void check_config(const struct vdev *d, uint64_t sectors)
     check_eq(mmio_r64(at), sectors, "capacity after a write");
 }
 
+/* The devices that are there besides the disk. */
+static void check_other(struct vdev *d)
+{
+    vd_negotiate(d, 0);
+    check_bad_selector(d, 0xffff);
+    check_bad_selector(d, UINT32_MAX);
+    vd_start(d, 0, vd_poke_queue(d));
+    check_bad_selector(d, 0xffff);
+    vd_poke(d);
+}
+
 void payload_main(void)
 {
     uint64_t data[VD_SECTOR / 8];
+    uint32_t num = vd_find_all();
     struct vdev *d;
 
-    (void)vd_find_all();
+    for (uint32_t i = 0; i < num; i++) {
+        if (vd_list[i].device_id != VIRTIO_ID_BLOCK)
+            check_other(&vd_list[i]);
+    }
     d = vd_find(VIRTIO_ID_BLOCK, 0);
     check(d != NULL, "this test needs a disk");
     check_config(d, payload_number("sectors=", 0));

@@ -2,8 +2,8 @@
 /*
  * A driver that breaks the ring's rules in one way, do=WAY: the device asks
  * for a reset, another device goes on working, and a reset brings the first
- * one back (BL-042). With then=park it stops there, so that tests/kvm can
- * see that no thread spins.
+ * one back (BL-042). dev=ID is the device, the entropy device without it. With
+ * then=park it stops there, so that tests/kvm can see that no thread spins.
  */
 #include "guest/payloads/virtio.h"
 
@@ -18,7 +18,10 @@ static uint8_t buffer[64];
 
 static void post_good(struct vdev *d)
 {
-    struct vd_seg seg = {buffer, sizeof(buffer), true};
+    /* Of the direction that this queue has; its content does not matter. */
+    struct vd_seg seg = {buffer, sizeof(buffer),
+                         vd_poke_queue(d) == 0 &&
+                             d->device_id != VIRTIO_ID_BALLOON};
 
     vd_post(d, &seg, 1);
 }
@@ -131,7 +134,7 @@ static void break_ring(struct vdev *d)
     for (uint32_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         if (!payload_is("do=", ways[i].name))
             continue;
-        vd_start(d, 0, 0);
+        vd_start(d, 0, vd_poke_queue(d));
         ways[i].break_it(d);
         vd_kick(d);
         return;
@@ -141,13 +144,15 @@ static void break_ring(struct vdev *d)
 
 void payload_main(void)
 {
+    uint32_t id = (uint32_t)payload_number("dev=", VIRTIO_ID_RNG);
     struct vdev *bad;
     struct vdev *good;
 
     (void)vd_find_all();
-    bad = vd_find(VIRTIO_ID_RNG, 0);
-    good = vd_find(VIRTIO_ID_BLOCK, 0);
-    check(bad && good, "this test needs a disk and the entropy device");
+    bad = vd_find(id, 0);
+    good = vd_find(id == VIRTIO_ID_BLOCK ? VIRTIO_ID_RNG : VIRTIO_ID_BLOCK, 0);
+    check(bad && good, "this test needs the device, a disk and the entropy "
+                       "device");
     vd_start(good, 0, 0);
     vd_poke(good);
     if (!break_ring_address(bad))
@@ -160,7 +165,7 @@ void payload_main(void)
         print("parked\n");
         payload_park();
     }
-    vd_start(bad, 0, 0); /* begins with a reset */
+    vd_start(bad, 0, vd_poke_queue(bad)); /* begins with a reset */
     vd_poke(bad);
     vd_poke(good);
 }

@@ -222,6 +222,8 @@ uint32_t vd_poke_queue(const struct vdev *d)
 void vd_poke(struct vdev *d)
 {
     static uint64_t buffer[VD_SECTOR / 8];
+    static uint8_t page[4096] __attribute__((aligned(4096)));
+    static uint32_t pfn;
     /* A packet from a wrong address: taken and dropped. */
     static const struct virtio_vsock_hdr packet = {.src_cid = 1, .dst_cid = 1};
     struct vd_seg seg = {buffer, 16, true};
@@ -236,6 +238,10 @@ void vd_poke(struct vdev *d)
         break;
     case VIRTIO_ID_VSOCK:
         seg = (struct vd_seg){&packet, sizeof(packet), false};
+        break;
+    case VIRTIO_ID_BALLOON:
+        pfn = (uint32_t)((uintptr_t)page / sizeof(page));
+        seg = (struct vd_seg){&pfn, sizeof(pfn), false};
         break;
     default:
         break;

@@ -179,6 +179,20 @@ def traps(t):
     t.run_payload("traps")
 
 
+# Every device besides a disk, as options of a VM.
+OTHERS = {
+    "rng": True,
+    "vsock": "v.sock",
+    "mote": {"virtio_console": True,
+             "console_ports": [{"name": "port", "path": "p.sock"}]},
+    "balloon": {"amount_mib": 0, "deflate_on_oom": True,
+                "stats_polling_interval_s": 1, "free_page_hinting": True,
+                "free_page_reporting": True},
+}
+# VIRTIO_ID_* of <linux/virtio_ids.h>.
+IDS = {"blk": 2, "console": 3, "rng": 4, "balloon": 5, "vsock": 19}
+
+
 # --- the bus ---------------------------------------------------------------
 
 @CASES.case("unmapped_reads_ones")
@@ -190,9 +204,9 @@ def unmapped(t):
 def virtio_registers(t):
     disk = t.file("disk", size=MIB)
     vm = t.run_payload("virtio_regs", f"sectors={MIB // SECTOR}",
-                       drives=[t.drive("a", disk)])
+                       drives=[t.drive("a", disk)], **OTHERS)
     lines = vm.err.splitlines()
-    t.check(len(lines) <= 12, f"{len(lines)} lines in the log: not limited")
+    t.check(len(lines) <= 60, f"{len(lines)} lines in the log: not limited")
     t.eq(t.read("disk"), bytes(MIB), "the disk")
 
 
@@ -356,6 +370,35 @@ def hostile(t, way):
 
 for name in HOSTILE:
     CASES.add(f"BL_042_ring_{name}", hostile, name)
+
+
+def hostile_device(t, name, way):
+    disk = t.file("disk", size=MIB)
+    vm = t.run_payload("virtq_hostile", f"do={way} mem=128 dev={IDS[name]}",
+                       drives=[t.drive("a", disk)], **OTHERS)
+    lines = vm.err.splitlines()
+    t.check(1 <= len(lines) <= 12, f"{len(lines)} lines in the log")
+    t.check(f"virtio device {name}" in vm.err, f"which device? {lines[0]}")
+
+
+for name in ("blk", "console", "balloon", "vsock"):
+    for way in ("idx_jump", "idx_back", "bad_head", "loop", "outside_ram"):
+        CASES.add(f"BL_042_{name}_{way}", hostile_device, name, way)
+
+
+def reset_in_flight(t, name):
+    disk = t.file("disk", bytes(MIB))
+    vm = t.run_payload("reset_flight", f"dev={IDS[name]} loops=200",
+                       drives=[t.drive("a", disk)], **OTHERS)
+    # A console that prints megabytes, and packets from nowhere, may be told.
+    lines = vm.err.splitlines()
+    t.check(len(lines) <= (10 if name in ("console", "vsock") else 0),
+            f"{len(lines)} lines in the log")
+    t.check("reset" not in vm.err, f"log: {vm.err}")
+
+
+for name in IDS:
+    CASES.add(f"reset_in_flight_{name}", reset_in_flight, name)
 
 
 def interrupts(t, drives, mote=None, vsock=None, rng=False):

@@ -240,7 +240,7 @@ class Test:
     # --- VMs --------------------------------------------------------------
 
     def config(self, kernel, words="", mem=128, cpus=1, drives=(), vsock=None,
-               rng=False, initrd=None, mote=None):
+               rng=False, initrd=None, mote=None, balloon=None):
         """A configuration as a dictionary, in Firecracker's format."""
         doc = {
             "boot-source": {"kernel_image_path": kernel, "boot_args": words
@@ -254,6 +254,8 @@ class Test:
             doc["vsock"] = {"guest_cid": 3, "uds_path": vsock}
         if rng:
             doc["entropy"] = {}
+        if balloon:
+            doc["balloon"] = balloon
         if mote:
             doc["mote"] = mote
         return doc

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 
+from guest_cases import OTHERS
 from harness import Cases, PATIENCE, fill_pipe
 
 CASES = Cases()
@@ -105,6 +106,27 @@ def no_spin_broken_ring(t):
     for vm, share in zip(vms, idle_share(vms)):
         t.check(share < IDLE_LIMIT, f"{vm.name}: {share:.1%} CPU at rest")
         t.terminate(vm)
+
+
+@CASES.case("guest_that_breaks_every_rule_is_bounded")
+def flood_of_faults(t):
+    disk = t.file("disk", bytes(MIB))
+    vm = t.start(t.config(t.host.payload("flood"), "loops=1000",
+                          drives=[t.drive("a", disk)], **OTHERS))
+    began = time.monotonic()
+    vm.wait_output(b"warm\n")
+    before = vm.resident_bytes()
+    vm.wait_output(b"parked\n")
+    grown = vm.resident_bytes() - before
+    t.check(grown < MIB, f"the monitor has grown by {grown >> 10} KiB")
+    share = idle_share([vm])[0]
+    t.check(share < IDLE_LIMIT, f"{share:.1%} CPU at rest")
+    # Ten lines in ten seconds for each of five devices, and vsock's own.
+    windows = 1 + int((time.monotonic() - began) / 10)
+    lines = vm.err.splitlines()
+    t.check(5 <= len(lines) <= 60 * windows, f"{len(lines)} lines in the log")
+    t.eq(t.read("disk"), bytes(MIB), "the disk")
+    t.terminate(vm)
 
 
 @CASES.case("BL_018_flood_on_stdin")
