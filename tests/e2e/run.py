@@ -14,13 +14,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases_balloon
 import cases_exec
 import cases_life
+import cases_console
 import cases_disk
 import cases_soak
 import cases_vsock
 from harness import Failed, Host, Skip
 
 MODULES = {"quick": [cases_life, cases_disk, cases_exec, cases_vsock],
-           "full": [cases_life, cases_disk, cases_exec, cases_vsock, cases_balloon],
+           "full": [cases_life, cases_disk, cases_exec, cases_vsock, cases_balloon, cases_console],
            "soak": [cases_soak]}
 
 
