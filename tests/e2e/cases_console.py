@@ -43,7 +43,7 @@ def console_ports_have_names_and_carry_bytes(host, work):
     paths = [os.path.join(work, n) for n in ("a.sock", "b.sock")]
     mote = {"virtio_console": True, "console_ports": [
         {"name": "org.mote.a", "path": paths[0]}, {"name": "b", "path": paths[1]}]}
-    with Bare(host, work, 128, {"mote": mote}, flavour="tiny") as vm:
+    with Bare(host, work, 128, {"mote": mote}) as vm:
         names = vm.sh("cd /sys/class/virtio-ports; for p in vport0p*; do"
                       " echo $p $(cat $p/name 2>/dev/null); done; cd /")
         check(names == "vport0p0\nvport0p1 org.mote.a\nvport0p2 b\n", repr(names))
@@ -59,7 +59,7 @@ def console_ports_have_names_and_carry_bytes(host, work):
         got = receive(a, 588895)
         check(got == b"".join(b"%d\n" % i for i in range(1, 100001)), "%d bytes" % len(got))
         # A client that goes: the guest reads the end; the next one is let in.
-        vm.sh("(cat /dev/vport0p2 > /tmp/b; echo over >> /tmp/b) &")
+        vm.sh("(cat /dev/vport0p2 > /tmp/b; echo over >> /tmp/b) & true")
         b.sendall(b"bye\n")
         b.close()
         vm.sh("while ! grep -q over /tmp/b; do sleep 0.1; done", 30)
