@@ -14,6 +14,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/virtio_blk.h>
 #include <pthread.h>
@@ -229,6 +230,57 @@ static void test_BL_035_endless_load_lets_others_in(void **state)
     f->endless = false;
 }
 
+/* --- changes under load --------------------------------------------------- */
+
+static unsigned count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    unsigned n = 0;
+
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* Two files in turn, requests in flight at each change. The one that was left
+ * is unlocked with its last request and can be opened again. */
+static void test_BL_028_swaps_and_resizes_leak_nothing(void **state)
+{
+    struct fixture *f = *state;
+    char other[80];
+    unsigned before;
+    int fd;
+
+    (void)snprintf(other, sizeof(other), "%s.b", f->path);
+    fd = open(other, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, DISK), 0);
+    close(fd);
+    f->type = VIRTIO_BLK_T_OUT;
+    before = count_fds();
+    for (unsigned i = 0; i < 300; i++) {
+        const char *next = i % 2 ? f->path : other;
+        struct disk *disk = NULL;
+
+        fill_up(f, 8);
+        assert_int_equal(disk_open(next, 0, NULL, &disk, NULL), 0);
+        assert_int_equal(vblk_swap(f->dev, disk), 0);
+        fill_up(f, 16);
+        assert_int_equal(truncate(next, i % 3 ? DISK : DISK + 4096), 0);
+        assert_int_equal(vblk_refresh_size(f->dev), 0);
+        f->want = f->done + (DEPTH - f->num_free);
+        while (f->done < f->want) {
+            loop_run_for(f->loop, 0);
+            drain(f);
+        }
+    }
+    assert_int_equal(count_fds(), before);
+    assert_int_equal(f->failed, 0);
+    assert_true(f->d.config_changes > 100);
+    unlink(other);
+}
+
 /* --- signals ------------------------------------------------------------- */
 
 static atomic_uint caught;
@@ -331,6 +383,8 @@ int main(void)
     static struct how epoll = {EVLOOP_EPOLL, 0};
     const struct CMUnitTest tests[] = {
         ALL(test_BL_033_no_completion_is_missed),
+        T(test_BL_028_swaps_and_resizes_leak_nothing, &cached),
+        T(test_BL_028_swaps_and_resizes_leak_nothing, &epoll),
         ALL(test_BL_035_endless_load_lets_others_in),
         ALL(test_vblk_data_is_right_under_a_rain_of_signals),
     };
