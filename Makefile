@@ -220,7 +220,7 @@ $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 $(B)/bench/%: $(B)/obj/tests/bench/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lpthread
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(VMM_LIBS) -lcmocka -lpthread
 
 # Fuzz targets as plain programs that run the seed files given to them.
 SEED_BINS = $(patsubst tests/fuzz/%.c,$(B)/seeds/%,$(FUZZ_SRC))
