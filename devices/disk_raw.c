@@ -105,22 +105,23 @@ static bool raw_advance(struct disk_io *io, size_t moved)
     return true;
 }
 
-/* After `moved` bytes; false: all of the request is done. */
-static bool raw_go_on(struct disk_io *io, size_t moved)
+/* After `moved` bytes. 1: there is more to do. 0: all is done. -EIO: the disk
+ * has shrunk since, and writing on would make the file grow. */
+static int raw_go_on(struct disk_io *io, size_t moved)
 {
-    switch (io->op) {
-    case DISK_READ:
-    case DISK_WRITE:
+    uint64_t size = io->disk_->size_bytes;
+
+    if (io->op == DISK_READ || io->op == DISK_WRITE)
         return raw_advance(io, moved);
-    case DISK_WRITE_ZEROES:
-        if (io->step_ != RAW_WRITE)
-            return false;
-        io->offset_bytes += moved;
-        io->len_bytes -= moved;
-        return io->len_bytes > 0;
-    default:
-        return false;
-    }
+    if (io->op != DISK_WRITE_ZEROES || io->step_ != RAW_WRITE)
+        return 0;
+    io->offset_bytes += moved;
+    io->len_bytes -= moved;
+    if (io->len_bytes == 0)
+        return 0;
+    return io->offset_bytes < size && io->len_bytes <= size - io->offset_bytes
+               ? 1
+               : -EIO;
 }
 
 static bool raw_moves_bytes(const struct disk_io *io)
@@ -165,11 +166,12 @@ static void raw_on_io(struct ev_io *ev, int32_t result)
             return;
         }
         status = result == -ENOSYS ? -EOPNOTSUPP : result;
+    } else if (result == 0 && raw_moves_bytes(io)) {
+        status = -EIO; /* the file was cut while in use */
     } else {
         io->retries_ = 0;
-        if (result == 0 && raw_moves_bytes(io)) {
-            status = -EIO; /* the file was cut while in use */
-        } else if (raw_go_on(io, (size_t)result)) {
+        status = raw_go_on(io, (size_t)result);
+        if (status > 0) {
             raw_submit_rest(io);
             return;
         }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/machine_devices.h"
 
-#include "devices/disk_open.h"
 #include "devices/virtio_balloon.h"
-#include "devices/virtio_blk.h"
 #include "devices/virtio_console.h"
 #include "devices/virtio_mmio.h"
 #include "devices/virtio_rng.h"
 #include "devices/virtio_vsock.h"
+#include "vmm/drive.h"
 
 #include <assert.h>
 #include <linux/virtio_mmio.h>
@@ -91,58 +90,14 @@ static int devices_attach(struct device_set *set, struct virtio_dev *dev,
     return rc ? rc : devices_show_registers(set, s, err);
 }
 
-/* An engine that was asked for by name is not replaced by another. */
-static int devices_check_engine(const struct device_set *set,
-                                const struct config_drive *d,
-                                struct errmsg *err)
-{
-    int why = evloop_fallback_errno(set->env.vdev.loop);
-
-    if (d->engine != ENGINE_ASYNC || why == 0)
-        return 0;
-    return err_set(err, -EINVAL,
-                   "drive %s: io_engine Async needs io_uring, which this host "
-                   "forbids (%s); allow it (sysctl kernel.io_uring_disabled=0, "
-                   "or the container's seccomp profile) or use Sync",
-                   d->id, err_reason(-why));
-}
-
-static int devices_open_disk(struct device_set *set,
-                             const struct config_drive *d,
-                             struct disk **out_disk, struct errmsg *err)
-{
-    unsigned flags =
-        (d->read_only ? DISK_READ_ONLY : 0) | (d->direct ? DISK_DIRECT : 0);
-    int rc = devices_check_engine(set, d, err);
-
-    if (rc)
-        return rc;
-    return disk_open(d->path, flags, set->env.vdev.log, out_disk, err);
-}
-
-/* A queue for each vCPU: as many as make a difference. */
 static int devices_add_disk(struct device_set *set,
                             const struct config_drive *d, uint32_t num_vcpus,
                             struct errmsg *err)
 {
-    const struct vblk_args args = {
-        .id = d->id,
-        .num_queues = (uint16_t)min_u64(num_vcpus, VBLK_MAX_QUEUES),
-        .unsafe_cache = d->cache == CACHE_UNSAFE,
-        .limit = d->limit,
-    };
-    struct disk *disk = NULL;
     struct virtio_dev *dev = NULL;
-    int rc = devices_open_disk(set, d, &disk, err);
+    int rc = drive_new(&set->env.vdev, d, num_vcpus, &dev, err);
 
-    if (rc)
-        return rc;
-    rc = vblk_new(&set->env.vdev, disk, &args, &dev);
-    if (rc) {
-        disk->ops->free(disk);
-        return err_set(err, rc, "disk %s: %s", d->path, err_reason(rc));
-    }
-    return devices_attach(set, dev, err);
+    return rc ? rc : devices_attach(set, dev, err);
 }
 
 /* The root disk is the guest's first, whatever its place in the list. */
