@@ -161,9 +161,13 @@ static struct vblk_flight *vblk_take_flight(struct vblk *b)
 {
     struct vblk_flight *f = b->free_list;
 
-    /* The queues never have more requests outstanding than we have flights. */
-    assert(f);
-    b->free_list = f->next_free;
+    if (f) {
+        b->free_list = f->next_free;
+    } else {
+        /* The queues never have more outstanding than there are flights. */
+        assert(b->num_used < b->num_flights);
+        f = &b->flights[b->num_used++];
+    }
     b->in_flight++;
     f->backing = b->backing;
     f->backing->in_flight++;
@@ -255,13 +259,7 @@ int vblk_flights_init(struct vblk *b)
 {
     b->flights = calloc(b->num_flights, sizeof(*b->flights));
     b->iov = calloc((size_t)b->num_flights * VQ_MAX_SEGS, sizeof(*b->iov));
-    if (!b->flights || !b->iov)
-        return -ENOMEM;
-    for (uint32_t i = b->num_flights; i-- > 0;) {
-        b->flights[i].next_free = b->free_list;
-        b->free_list = &b->flights[i];
-    }
-    return 0;
+    return b->flights && b->iov ? 0 : -ENOMEM;
 }
 
 void vblk_flights_fini(struct vblk *b)

@@ -51,6 +51,7 @@ struct vblk {
     struct vblk_limits limits;
     struct vblk_flight *flights;
     struct vblk_flight *free_list; /* last in, first out: few pages stay warm */
+    uint32_t num_used;             /* flights[num_used ..] were never touched */
     uint32_t in_flight;
     bool resetting;
     uint32_t to_signal;     /* bit q: completions that were not told yet */
@@ -72,7 +73,8 @@ static inline struct vblk *vblk_of(struct virtio_dev *dev)
 /* Carries out what vblk_parse() made of b->chain; completes it now or later. */
 void vblk_execute(struct vblk *b, uint16_t q, const struct vblk_req *req);
 
-/* All flights on the free list. 0 or -ENOMEM. */
+/* Allocates b->num_flights; memory that is not needed is not touched either.
+ * 0 or -ENOMEM. */
 int vblk_flights_init(struct vblk *b) MUST_CHECK;
 void vblk_flights_fini(struct vblk *b);
 
