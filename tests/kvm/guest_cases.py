@@ -251,6 +251,15 @@ def blk_limited(t):
     t.check(took > 0.9 * 25e-3 * 5 * 2048 / 512, f"no limit: {took} s")
 
 
+@CASES.case("BL_035_a_slow_disk_keeps_nobody_waiting")
+def blk_slow(t):
+    content = b"".join(pattern(s) for s in range(4))
+    hour = {"bandwidth": {"size": SECTOR, "refill_time": 3600000}}
+    t.run_payload("blk_slow", drives=[
+        t.drive("slow", t.file("slow", content), rate_limiter=hour),
+        t.drive("fast", t.file("fast", content))])
+
+
 @CASES.case("blk_direct")
 def blk_direct(t):
     disk = t.file("disk", size=MIB)
