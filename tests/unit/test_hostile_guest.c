@@ -46,12 +46,13 @@ struct fixture {
 static struct virtio_dev *make_blk(struct fixture *f)
 {
     CLEANUP_FD int fd = open(f->path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    const struct vblk_args args = {.id = "d"};
     struct disk *disk = NULL;
     struct virtio_dev *dev = NULL;
 
     assert_int_equal(ftruncate(fd, 65536), 0);
-    assert_int_equal(disk_raw_open(f->path, false, &f->log, &disk, NULL), 0);
-    assert_int_equal(vblk_new(&f->env, disk, "d", &dev), 0);
+    assert_int_equal(disk_raw_open(f->path, 0, &f->log, &disk, NULL), 0);
+    assert_int_equal(vblk_new(&f->env, disk, &args, &dev), 0);
     return dev;
 }
 
