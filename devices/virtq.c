@@ -295,7 +295,8 @@ void vq_unpop(struct virtq *vq)
 
 /* --- completing ---------------------------------------------------------- */
 
-void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes)
+/* Writes the next used entry; the driver does not see it before a publish. */
+static void vq_stage(struct virtq *vq, uint16_t head, uint32_t used_bytes)
 {
     uint32_t *elem;
 
@@ -310,6 +311,22 @@ void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes)
     /* After 65536 pushes without a decision `signalled` means nothing. */
     if (vq->next_used == vq->signalled)
         vq->signalled_valid = false;
+}
+
+void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes)
+{
+    if (vq->size == 0 || vq->broken)
+        return;
+    vq_stage(vq, head, used_bytes);
+    vq_publish(vq);
+}
+
+void vq_push_all(struct virtq *vq, const struct vq_used *list, uint16_t n)
+{
+    if (vq->size == 0 || vq->broken)
+        return;
+    for (uint16_t i = 0; i < n; i++)
+        vq_stage(vq, list[i].head, list[i].bytes);
     vq_publish(vq);
 }
 

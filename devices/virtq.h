@@ -86,6 +86,16 @@ void vq_unpop(struct virtq *vq);
 /* Completes a request; `used_bytes` were written to its writable part. */
 void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes);
 
+/*
+ * Completes several requests that the driver must see together, such as the
+ * buffers of one frame: their used entries appear with one store of the index.
+ */
+struct vq_used {
+    uint16_t head;
+    uint32_t bytes;
+};
+void vq_push_all(struct virtq *vq, const struct vq_used *list, uint16_t n);
+
 /* After one or more vq_push(): whether the driver wants an interrupt. */
 bool vq_should_signal(struct virtq *vq);
 

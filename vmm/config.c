@@ -32,6 +32,11 @@ void config_fini(struct vm_config *c)
         free(c->drives[i].partuuid);
     }
     config_ports_fini(c);
+    for (size_t i = 0; i < c->num_nets; i++) {
+        free(c->nets[i].id);
+        free(c->nets[i].tap);
+        free(c->nets[i].socket);
+    }
     memset(c, 0, sizeof(*c));
 }
 
@@ -142,8 +147,8 @@ static int config_other_section(struct config_ctx *x, const char *name,
                                 const json_t *v)
 {
     static const char *const later[] = {
-        "cpu-config",     "network-interfaces", "logger", "metrics", "pmem",
-        "memory-hotplug", "mmds-config",        "serial", NULL};
+        "cpu-config",     "logger",      "metrics", "pmem",
+        "memory-hotplug", "mmds-config", "serial",  NULL};
 
     if (!config_is_one_of(name, later))
         return err_set(x->err, -EINVAL, "%s: %s: unknown section; remove it",
@@ -163,6 +168,8 @@ static int config_section(struct config_ctx *x, const char *name, json_t *v)
     x->section = name;
     if (!strcmp(name, "drives"))
         return config_drives(x, v);
+    if (!strcmp(name, "network-interfaces"))
+        return config_nets(x, v);
     for (size_t i = 0; i < ARRAY_SIZE(config_sections); i++) {
         if (strcmp(name, config_sections[i].name))
             continue;

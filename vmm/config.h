@@ -15,6 +15,7 @@
 #include "vmm/errmsg.h"
 
 #define CONFIG_MAX_DRIVES    16u
+#define CONFIG_MAX_NETS      8u
 #define CONFIG_DEFAULT_VCPUS 1u
 #define CONFIG_DEFAULT_MEM   (128ull << 20)
 #define CONFIG_MIN_GUEST_CID 3u
@@ -55,6 +56,22 @@ struct config_balloon {
     bool reporting;
 };
 
+/* One of tap, socket and fd says what is behind it. */
+struct config_net {
+    char *id;
+    char *tap;    /* name of an interface of the host */
+    char *socket; /* path of a Unix stream socket to connect to */
+    int fd;       /* inherited: such a socket, or a TAP; -1: none */
+    bool has_mac; /* else one is made up at start */
+    uint8_t mac[6];
+    uint32_t mtu; /* 0: the interface's */
+    uint16_t queue_pairs;
+    bool create;      /* the TAP, if it is not there */
+    uint64_t without; /* virtio features not to offer; for tests */
+    struct rate_limit_config rx;
+    struct rate_limit_config tx;
+};
+
 struct vm_config {
     char *kernel_path;
     char *initrd_path; /* NULL: none */
@@ -63,6 +80,8 @@ struct vm_config {
     uint64_t mem_bytes;
     size_t num_drives;
     struct config_drive drives[CONFIG_MAX_DRIVES];
+    size_t num_nets;
+    struct config_net nets[CONFIG_MAX_NETS];
     char *vsock_path; /* NULL: no vsock device */
     uint32_t guest_cid;
     bool entropy; /* virtio-rng */

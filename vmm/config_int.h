@@ -46,6 +46,7 @@ bool config_is_one_of(const char *field, const char *const *list);
 /* --- sections ------------------------------------------------------------ */
 
 int config_drives(struct config_ctx *x, json_t *list) MUST_CHECK;
+int config_nets(struct config_ctx *x, json_t *list) MUST_CHECK;
 
 /* The field "console_ports" of the section "mote". */
 int config_ports(struct config_ctx *x, const char *f, json_t *list) MUST_CHECK;

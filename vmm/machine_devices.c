@@ -7,6 +7,7 @@
 #include "devices/virtio_rng.h"
 #include "devices/virtio_vsock.h"
 #include "vmm/drive.h"
+#include "vmm/machine_net.h"
 
 #include <assert.h>
 #include <linux/virtio_mmio.h>
@@ -115,6 +116,20 @@ static int devices_add_disks(struct device_set *set, const struct vm_config *c,
     return rc;
 }
 
+static int devices_add_nets(struct device_set *set, const struct vm_config *c,
+                            struct errmsg *err)
+{
+    struct virtio_dev *dev = NULL;
+    int rc = 0;
+
+    for (size_t i = 0; i < c->num_nets && rc == 0; i++) {
+        rc = machine_net_new(&set->env.vdev, &c->nets[i], &dev, err);
+        if (rc == 0)
+            rc = devices_attach(set, dev, err);
+    }
+    return rc;
+}
+
 static int devices_add_others(struct device_set *set, const struct vm_config *c,
                               struct errmsg *err)
 {
@@ -193,7 +208,7 @@ struct virtio_dev *devices_balloon(const struct device_set *set)
 
 size_t devices_count(const struct vm_config *c)
 {
-    return c->num_drives + (c->vsock_path != NULL) + c->entropy +
+    return c->num_drives + c->num_nets + (c->vsock_path != NULL) + c->entropy +
            devices_has_console(c) + c->balloon.present;
 }
 
@@ -207,6 +222,8 @@ int devices_new(const struct device_env *env, const struct vm_config *c,
         return err_set(err, -ENOMEM, "out of memory");
     set->env = *env;
     rc = devices_add_disks(set, c, err);
+    if (rc == 0)
+        rc = devices_add_nets(set, c, err);
     if (rc == 0)
         rc = devices_add_others(set, c, err);
     if (rc == 0)

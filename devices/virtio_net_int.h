@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DEVICES_VIRTIO_NET_INT_H
+#define DEVICES_VIRTIO_NET_INT_H
+
+/*
+ * Between the files of the network device: virtio_net.c (life, features,
+ * configuration), _rx.c, _tx.c and _ctrl.c. Nobody else includes this.
+ * Threads: the loop's, apart from what is said to be atomic or immutable.
+ */
+
+#include "devices/virtio_net.h"
+#include "devices/virtio_net_req.h"
+
+#include <stdatomic.h>
+
+#define VNET_QUEUE_SIZE 256u
+#define VNET_CTRL_SIZE  64u
+/* Frames handed to the back end at a time, each way and for each pair. */
+#define VNET_MAX_READS  16u
+#define VNET_MAX_WRITES 64u
+/* Buffers of a receive chain that are used; a longer chain's rest is not. */
+#define VNET_BUF_SEGS  20u
+#define VNET_READ_SEGS 128u
+
+/* A chain of a receive queue, taken from the ring and not given back yet. */
+struct vnet_buf {
+    struct vnet_buf *next;
+    uint16_t head;
+    uint16_t num_segs;
+    uint32_t bytes; /* of segs[] */
+    struct iovec segs[VNET_BUF_SEGS];
+};
+
+/* In the order of the ring; empty: last is NULL. */
+struct vnet_buf_list {
+    struct vnet_buf *first;
+    struct vnet_buf *last;
+};
+
+struct vnet_pair;
+
+struct vnet_read {
+    struct net_frame frame;
+    struct vnet_pair *pair;
+    struct vnet_buf_list bufs; /* the frame goes here */
+    struct iovec iov[VNET_READ_SEGS + 2];
+};
+
+struct vnet_write {
+    struct net_frame frame;
+    struct vnet_pair *pair;
+    struct vnet_write *next_free;
+    uint16_t head;
+    struct iovec iov[VQ_MAX_SEGS + 2];
+};
+
+struct vnet_rx {
+    struct vnet_buf bufs[VNET_QUEUE_SIZE];
+    struct vnet_buf *free_bufs;
+    uint32_t bufs_made;            /* the others were never used */
+    struct vnet_buf_list stock;    /* taken from the ring, for coming frames */
+    struct vnet_buf_list returned; /* by this batch's reads, before the stock */
+    struct vnet_read reads[VNET_MAX_READS];
+    uint32_t batch;     /* reads to begin at a time */
+    uint32_t in_flight; /* of the batch under way */
+    uint32_t begun;     /* reads of that batch */
+    uint32_t filled;    /* frames that it has brought */
+    bool dry;           /* it came to the end of what waits */
+    bool hungry;        /* waits for buffers of the guest */
+    /* Frames that were delivered and not paid for, oldest first. */
+    uint32_t owed_bytes[VNET_MAX_READS];
+    uint32_t num_owed;
+    struct ev_timer later; /* goes on after the limiter, or when hungry */
+};
+
+struct vnet_tx {
+    struct vnet_write writes[VNET_MAX_WRITES];
+    struct vnet_write *free_writes;
+    uint32_t writes_made; /* the others were never used */
+    uint32_t in_flight;
+    struct ev_timer later; /* goes on after the limiter, or with bad frames */
+};
+
+struct vnet_pair {
+    struct vnet *v;
+    uint16_t index;
+    bool running;
+    struct vnet_rx rx;
+    struct vnet_tx tx;
+    struct ev_later signal; /* one decision a turn, for both queues */
+};
+
+struct vnet {
+    struct virtio_dev dev; /* first */
+    /* immutable */
+    struct net_back *back;
+    char name[64];
+    struct virtio_net_config config; /* apart from .status */
+    /* atomic: read by vCPUs */
+    _Atomic uint16_t status;
+    /* io thread */
+    bool active;
+    bool resetting;      /* virtio_reset_done() is owed */
+    uint16_t num_pairs;  /* that the guest uses, 0 while not active */
+    uint16_t ctrl_queue; /* its index; 0: none */
+    uint32_t offloads;   /* NET_OFFLOAD_* in force towards the guest */
+    struct vnet_pair *pairs[NET_MAX_PAIRS]; /* [0 .. back->max_pairs) */
+    struct rate_limit rx_limit;
+    struct rate_limit tx_limit;
+    struct ev_timer ctrl_later; /* goes on with a long control queue */
+    struct vnet_stats stats;
+    struct vq_chain chain; /* scratch */
+    struct log_limit log_limit;
+};
+
+static inline struct virtq *vnet_rxq(struct vnet_pair *p)
+{
+    return &p->v->dev.vq[2 * p->index];
+}
+
+static inline struct virtq *vnet_txq(struct vnet_pair *p)
+{
+    return &p->v->dev.vq[2 * p->index + 1];
+}
+
+/* --- virtio_net.c -------------------------------------------------------- */
+
+bool vnet_link_is_up(const struct vnet *v);
+/* Asks for an interrupt decision at the end of this turn. */
+void vnet_signal_later(struct vnet_pair *p);
+/* The driver broke a rule: all stops until it resets the device. */
+void vnet_break(struct vnet *v);
+/* A frame came back after a reset: the last one ends it. */
+void vnet_frame_is_back(struct vnet *v);
+/* Offers frames on pairs [0, n) only; 0 or -errno. */
+int vnet_set_pairs(struct vnet *v, uint16_t n) MUST_CHECK;
+int vnet_set_offloads(struct vnet *v, uint32_t offloads) MUST_CHECK;
+
+/* --- virtio_net_rx.c ----------------------------------------------------- */
+
+void vnet_rx_init(struct vnet_pair *p); /* also after a reset */
+/* Receives if there is room and nothing is under way. */
+void vnet_rx_run(struct vnet_pair *p);
+/* The guest has put buffers into the ring. */
+void vnet_rx_kick(struct vnet_pair *p);
+void vnet_rx_stop(struct vnet_pair *p);
+
+/* --- virtio_net_tx.c ----------------------------------------------------- */
+
+void vnet_tx_init(struct vnet_pair *p);
+void vnet_tx_run(struct vnet_pair *p);
+void vnet_tx_stop(struct vnet_pair *p);
+
+/* --- virtio_net_ctrl.c --------------------------------------------------- */
+
+void vnet_ctrl_run(struct vnet *v);
+void vnet_ctrl_stop(struct vnet *v);
+
+#endif
