@@ -338,6 +338,7 @@ static int vnet_rx_pay(struct vnet_pair *p)
     memmove(rx->owed_bytes, rx->owed_bytes + paid,
             rx->num_owed * sizeof(rx->owed_bytes[0]));
     if (when) {
+        rx->batch = 1; /* so that little comes ahead of its payment */
         rc = vnet_rx_wait_until(p, when);
         return rc < 0 ? rc : 0;
     }
