@@ -55,6 +55,8 @@ struct net_stream {
     struct net_back base; /* first */
     int fd;
     bool gone;
+    bool idle;  /* since a cancel: nothing is begun, not even a frame's rest */
+    bool plain; /* the loop's note on this socket */
     struct evloop *loop;
     const struct net_events *events;
     void *arg;
@@ -138,7 +140,8 @@ static void stream_watch(struct net_stream *s)
 {
     /* A frame that has come in part waits for its rest. */
     bool in = !s->rx.busy && (s->rx.wanted || s->rx.waiting.first);
-    uint32_t events = (in ? POLLIN : 0) | (s->tx.full ? POLLOUT : 0);
+    bool out = s->tx.full && !s->idle;
+    uint32_t events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
 
     if (!s->gone && evloop_fd_mod(s->loop, &s->watch, events))
         stream_gone(s, "its socket cannot be watched");
@@ -201,6 +204,7 @@ static void stream_rx_step(struct net_stream *s)
                             .iov = rx->iov,
                             .iovcnt = n,
                             .offset_bytes = EV_IO_STREAM,
+                            .plain = &s->plain,
                             .fn = stream_on_read,
                             .arg = s};
     evloop_io_submit(s->loop, &rx->io);
@@ -321,6 +325,7 @@ static void stream_rx(struct net_back *b, uint16_t pair, struct net_frame *f)
 
     (void)pair;
     assert(f->iovcnt <= STREAM_IOVS - 2);
+    s->idle = false;
     memset(&f->hdr, 0, sizeof(f->hdr));
     queue_add(&s->rx.waiting, f);
     stream_rx_step(s);
@@ -331,6 +336,7 @@ static void stream_rx_wait(struct net_back *b, uint16_t pair)
     struct net_stream *s = stream_of(b);
 
     (void)pair;
+    s->idle = false;
     s->rx.wanted = true;
     stream_watch(s);
 }
@@ -349,6 +355,7 @@ static void stream_tx_submit(struct net_stream *s, uint32_t iovcnt)
                             .iov = tx->iov,
                             .iovcnt = iovcnt,
                             .offset_bytes = EV_IO_STREAM,
+                            .plain = &s->plain,
                             .fn = stream_on_written,
                             .arg = s};
     evloop_io_submit(s->loop, &tx->io);
@@ -361,7 +368,7 @@ static void stream_tx_step(struct net_stream *s)
     uint32_t pos = tx->pos;
     uint32_t n = 0;
 
-    if (tx->busy || tx->full || s->gone)
+    if (tx->busy || tx->full || s->gone || s->idle)
         return;
     if (tx->rest_len > tx->rest_pos) {
         tx->iov[n].iov_base = tx->rest + tx->rest_pos;
@@ -460,6 +467,7 @@ static void stream_tx(struct net_back *b, uint16_t pair, struct net_frame *f)
 static void stream_tx_flush(struct net_back *b, uint16_t pair)
 {
     (void)pair;
+    stream_of(b)->idle = false;
     stream_tx_step(stream_of(b));
 }
 
@@ -501,6 +509,7 @@ static void stream_cancel(struct net_back *b)
 {
     struct net_stream *s = stream_of(b);
 
+    s->idle = true;
     s->rx.wanted = false;
     /* The socket never blocks: what is under way ends in the next turn. */
     s->rx.cancelled = s->rx.busy;

@@ -30,6 +30,7 @@ struct net_tap {
     uint16_t num_open;
     uint16_t attached; /* pairs that frames come on; others answer EBADFD */
     bool gone;
+    bool plain;   /* the loop's note on what kind of file a TAP is */
     uint8_t sink; /* tells a frame that does not fit from one that does */
     struct tap_pair pairs[NET_MAX_PAIRS];
 };
@@ -110,6 +111,7 @@ static void tap_submit(struct net_tap *t, struct net_frame *f, uint32_t iovcnt)
     ev->iov = hdr ? f->iov : f->iov + 1;
     ev->iovcnt = hdr ? iovcnt + 1 : iovcnt;
     ev->offset_bytes = EV_IO_STREAM;
+    ev->plain = &t->plain;
     ev->arg = f;
     evloop_io_submit(t->loop, ev);
 }

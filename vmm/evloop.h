@@ -160,7 +160,13 @@ enum ev_io_op {
  * stay valid until `fn` ran. All requests of one turn enter the kernel with
  * one system call.
  */
-#define EV_IO_STREAM UINT64_MAX /* offset of files that have no position */
+/*
+ * The offset for files that have no position, such as sockets and TAPs. They
+ * are non-blocking, and such a request never waits: it ends in the same or the
+ * next turn, with -EAGAIN when it would have to. Those of one file are carried
+ * out in the order of their submission.
+ */
+#define EV_IO_STREAM UINT64_MAX
 struct ev_io;
 typedef void (*ev_io_fn)(struct ev_io *io, int32_t result);
 struct ev_io {
@@ -171,6 +177,9 @@ struct ev_io {
     uint64_t offset_bytes;
     uint64_t len_bytes; /* EV_IO_FALLOCATE only, as is `mode` */
     int mode;
+    /* EV_IO_STREAM: the caller's, one for each file, false at first. The loop
+     * notes here that the host's kernel cannot do this file in a ring. */
+    bool *plain;
     ev_io_fn fn;
     void *arg;
     struct ev_io *next_; /* private */

@@ -116,7 +116,7 @@ static void epollb_submit(struct evloop *loop, struct ev_io *io)
     e->io_tail = &io->next_;
 }
 
-static int32_t epollb_do_io(const struct ev_io *io)
+int32_t evloop_do_io(const struct ev_io *io)
 {
     ssize_t n = -1;
 
@@ -149,7 +149,7 @@ static void epollb_run_io(struct epollb *e)
         e->io_head = io->next_;
         if (!e->io_head)
             e->io_tail = &e->io_head;
-        io->fn(io, epollb_do_io(io));
+        io->fn(io, evloop_do_io(io));
     }
 }
 

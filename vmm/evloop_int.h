@@ -57,6 +57,9 @@ int evloop_epoll_init(struct evloop *loop, void **out_priv) MUST_CHECK;
 int evloop_take_signal(struct evloop *loop);
 void evloop_write_signal(int fd); /* raises it with a system call */
 
+/* Carries out a request by a plain system call; bytes or -errno. */
+int32_t evloop_do_io(const struct ev_io *io);
+
 void *evloop_priv(struct evloop *loop);
 struct ev_slot *evloop_slot(struct evloop *loop, uint32_t index);
 uint32_t evloop_slot_limit(const struct evloop *loop); /* indices are below */

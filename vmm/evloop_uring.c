@@ -22,6 +22,9 @@ struct uring {
     uint32_t pending_head; /* slots, by index; 0 ends the list */
     struct ev_io *io_head;
     struct ev_io **io_tail;
+    /* Streams that only plain system calls can do without waiting. */
+    struct ev_io *plain_head;
+    struct ev_io **plain_tail;
     bool can_skip; /* completions of what succeeds can be left out (5.17) */
 };
 
@@ -91,6 +94,7 @@ int evloop_uring_init(struct evloop *loop, void **out_priv)
     }
     u->can_skip = u->ring.features & IORING_FEAT_CQE_SKIP;
     u->io_tail = &u->io_head;
+    u->plain_tail = &u->plain_head;
     *out_priv = u;
     return 0;
 }
@@ -146,13 +150,53 @@ static void uring_disarm(struct evloop *loop, struct ev_slot *s, int fd)
         evloop_slot_release(loop, s);
 }
 
+static bool uring_is_stream(const struct ev_io *io)
+{
+    return io->offset_bytes == EV_IO_STREAM &&
+           (io->op == EV_IO_READV || io->op == EV_IO_WRITEV);
+}
+
 static void uring_submit(struct evloop *loop, struct ev_io *io)
 {
     struct uring *u = evloop_priv(loop);
 
     io->next_ = NULL;
+    if (uring_is_stream(io) && io->plain && *io->plain) {
+        *u->plain_tail = io;
+        u->plain_tail = &io->next_;
+        return;
+    }
     *u->io_tail = io;
     u->io_tail = &io->next_;
+}
+
+/* Those there are now; what their callbacks submit waits for the next turn. */
+static void uring_run_plain(struct uring *u)
+{
+    struct ev_io *io = u->plain_head;
+
+    u->plain_head = NULL;
+    u->plain_tail = &u->plain_head;
+    while (io) {
+        struct ev_io *next = io->next_;
+
+        io->fn(io, evloop_do_io(io));
+        io = next;
+    }
+}
+
+/*
+ * Left to itself a ring waits for a stream, non-blocking or not, until it is
+ * ready. Kernels before 6.7 cannot be told not to for a TAP, before 6.4 not for
+ * a socket: those files are asked by plain system calls from then on.
+ */
+static int32_t uring_io_result(const struct ev_io *io, int32_t res)
+{
+    if (res != -EOPNOTSUPP || !uring_is_stream(io))
+        return res;
+    if (io->plain)
+        *io->plain = true;
+    return evloop_do_io(io);
 }
 
 static void uring_prep_cancel(struct io_uring_sqe *sqe, struct ev_slot *s)
@@ -186,6 +230,7 @@ static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
 {
     /* One buffer needs no array, which the kernel would copy and check. */
     bool single = io->iovcnt == 1 && io->iov->iov_len <= UINT32_MAX;
+    int flags = io->offset_bytes == EV_IO_STREAM ? RWF_NOWAIT : 0;
 
     switch (io->op) {
     case EV_IO_READV:
@@ -195,6 +240,7 @@ static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
         else
             io_uring_prep_readv(sqe, io->fd, io->iov, io->iovcnt,
                                 io->offset_bytes);
+        sqe->rw_flags = flags;
         break;
     case EV_IO_WRITEV:
         if (single)
@@ -203,6 +249,7 @@ static void uring_prep_io(struct io_uring_sqe *sqe, const struct ev_io *io)
         else
             io_uring_prep_writev(sqe, io->fd, io->iov, io->iovcnt,
                                  io->offset_bytes);
+        sqe->rw_flags = flags;
         break;
     case EV_IO_FDATASYNC:
         io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
@@ -338,7 +385,7 @@ static void uring_complete(struct evloop *loop, uint64_t data, int res,
     }
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): user_data is an integer */
     io = (struct ev_io *)(uintptr_t)data;
-    io->fn(io, res);
+    io->fn(io, uring_io_result(io, res));
 }
 
 static int uring_turn(struct evloop *loop, uint64_t timeout_ns)
@@ -349,7 +396,7 @@ static int uring_turn(struct evloop *loop, uint64_t timeout_ns)
     int rc;
 
     uring_fill_signals(loop, u);
-    if (!uring_fill(loop, u))
+    if (!uring_fill(loop, u) || u->plain_head)
         timeout_ns = 0;
     ts.tv_sec = (int64_t)(timeout_ns / 1000000000u);
     ts.tv_nsec = (int64_t)(timeout_ns % 1000000000u);
@@ -373,6 +420,7 @@ static int uring_turn(struct evloop *loop, uint64_t timeout_ns)
         io_uring_cqe_seen(&u->ring, cqe);
         uring_complete(loop, data, res, more);
     }
+    uring_run_plain(u);
     return 0;
 }
 
