@@ -466,9 +466,12 @@ static void stream_tx(struct net_back *b, uint16_t pair, struct net_frame *f)
 
 static void stream_tx_flush(struct net_back *b, uint16_t pair)
 {
+    struct net_stream *s = stream_of(b);
+
     (void)pair;
-    stream_of(b)->idle = false;
-    stream_tx_step(stream_of(b));
+    s->idle = false;
+    stream_tx_step(s);
+    stream_watch(s);
 }
 
 /* --- life ---------------------------------------------------------------- */
