@@ -20,6 +20,8 @@ static const struct mote_disk disks[] = {
     {.path = "/r.img", .read_only = true},
     {.path = "/d \"x\"", .direct = true, .unsafe_cache = true}};
 
+static const struct lm_net net = {.mac = {2, 0, 0, 0, 0, 9}};
+
 static struct mote_vm_params params(void)
 {
     return (struct mote_vm_params){.kernel = "/k",
@@ -36,7 +38,7 @@ static struct mote_vm_params params(void)
 static void test_config_is_firecrackers_form(void **state)
 {
     struct mote_vm_params p = params();
-    char *text = lm_config_text(&p, "/v.sock");
+    char *text = lm_config_text(&p, &net, "/v.sock");
     json_t *want = json_loads(
         "{\"boot-source\":{\"kernel_image_path\":\"/k\",\"initrd_path\":"
         "\"/i\",\"boot_args\":\"a=b\"},\"machine-config\":{\"vcpu_count\":2,"
@@ -69,7 +71,7 @@ static void test_config_without_initrd_and_disks(void **state)
     p.initrd = NULL;
     p.disk_count = 0;
     p.boot_args = NULL;
-    text = lm_config_text(&p, "/v.sock");
+    text = lm_config_text(&p, &net, "/v.sock");
     assert_non_null(text);
     assert_null(strstr(text, "initrd"));
     assert_non_null(strstr(text, "\"drives\": []"));
@@ -82,11 +84,11 @@ static void test_config_refuses_paths_that_json_cannot_carry(void **state)
 
     (void)state;
     p.kernel = "/bad\xff";
-    assert_null(lm_config_text(&p, "/v.sock"));
+    assert_null(lm_config_text(&p, &net, "/v.sock"));
     p = params();
     p.disks = &(const struct mote_disk){.path = "/bad\xff"};
     p.disk_count = 1;
-    assert_null(lm_config_text(&p, "/v.sock"));
+    assert_null(lm_config_text(&p, &net, "/v.sock"));
 }
 
 static void test_params_out_of_range_are_refused(void **state)

@@ -17,6 +17,7 @@
 #define LM_MAX_VCPUS   32
 #define LM_MAX_DISKS   26 /* vda to vdz */
 #define LM_LIFELINE_FD 3
+#define LM_NET_FD      4
 /* Sources of dup2() are moved above every target first. */
 #define LM_FIRST_FREE_FD 10
 
@@ -36,7 +37,7 @@ int lm_params_check(const struct mote_vm_params *p, struct mote_err *err)
     if (p->disk_count > LM_MAX_DISKS)
         return lm_err(err, -EINVAL, "%zu disks: too many; use at most %d",
                       p->disk_count, LM_MAX_DISKS);
-    return 0;
+    return lm_net_check(&p->net, err);
 }
 
 /* NULL when it cannot be made. What only mote knows is told only if asked. */
@@ -72,7 +73,8 @@ static json_t *lm_config_drives(const struct mote_vm_params *p)
     return drives;
 }
 
-char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path)
+char *lm_config_text(const struct mote_vm_params *p, const struct lm_net *net,
+                     const char *vsock_path)
 {
     json_t *boot = json_pack("{s:s, s:s*, s:s}", "kernel_image_path", p->kernel,
                              "initrd_path", p->initrd, "boot_args",
@@ -83,8 +85,13 @@ char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path)
         "machine-config", "vcpu_count", (int)p->vcpus, "mem_size_mib",
         (json_int_t)(p->mem_bytes / MIB), "drives", lm_config_drives(p),
         "vsock", "guest_cid", LM_GUEST_CID, "uds_path", vsock_path, "entropy");
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = NULL;
 
+    if (root &&
+        (p->net.kind == MOTE_NET_NONE ||
+         json_object_set_new(root, "network-interfaces",
+                             lm_net_config(&p->net, net, LM_NET_FD)) == 0))
+        text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     return text;
 }
@@ -146,12 +153,13 @@ static int lm_launch_attr(posix_spawnattr_t *attr)
 
 static int lm_launch_fds(posix_spawn_file_actions_t *fa, const int *fds)
 {
+    int last = fds[LM_NET_FD] >= 0 ? LM_NET_FD : LM_LIFELINE_FD;
     int rc = 0;
 
-    for (int i = 0; i <= LM_LIFELINE_FD && !rc; i++)
+    for (int i = 0; i <= last && !rc; i++)
         rc = posix_spawn_file_actions_adddup2(fa, fds[i], i);
     if (!rc)
-        rc = posix_spawn_file_actions_addclosefrom_np(fa, LM_LIFELINE_FD + 1);
+        rc = posix_spawn_file_actions_addclosefrom_np(fa, last + 1);
     return -rc;
 }
 
@@ -179,16 +187,18 @@ static int lm_launch_spawn(const struct lm_launch *l, char *const *argv,
     return rc;
 }
 
-/* Fills fds[0..3] with the sources of the monitor's descriptors. */
+/* Fills fds[0..4] with the sources of the monitor's descriptors. */
 static int lm_launch_sources(const struct lm_launch *l, int *fds)
 {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     const int from[] = {null, l->console_fd >= 0 ? l->console_fd : null,
-                        l->log_fd, l->lifeline_fd};
+                        l->log_fd, l->lifeline_fd, l->net_fd};
 
     if (null < 0)
         return neg_errno();
     for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        if (from[i] < 0)
+            continue;
         fds[i] = fcntl(from[i], F_DUPFD_CLOEXEC, LM_FIRST_FREE_FD);
         if (fds[i] < 0)
             return neg_errno();
@@ -220,7 +230,7 @@ char **lm_words_copy(const char *const *words)
 static int lm_launch_run(const struct lm_launch *l, char *const *argv,
                          pid_t *out_pid)
 {
-    int fds[LM_LIFELINE_FD + 1] = {-1, -1, -1, -1};
+    int fds[LM_NET_FD + 1] = {-1, -1, -1, -1, -1};
     char **env = lm_env_new();
     int rc = env ? lm_launch_sources(l, fds) : -ENOMEM;
 

@@ -8,14 +8,15 @@
  * Threads: any. Errors: -errno with `err`.
  */
 
-#include "tools/libmote/rundir.h"
+#include "tools/libmote/net.h"
 
 /* -EINVAL if the parameters make no machine. */
 int lm_params_check(const struct mote_vm_params *p,
                     struct mote_err *err) MUST_CHECK;
 
 /* The configuration as JSON text for free(); NULL when out of memory. */
-char *lm_config_text(const struct mote_vm_params *p, const char *vsock_path);
+char *lm_config_text(const struct mote_vm_params *p, const struct lm_net *net,
+                     const char *vsock_path);
 
 struct lm_launch {
     const char *program; /* path of mote-vmm */
@@ -23,6 +24,7 @@ struct lm_launch {
     int console_fd;        /* becomes 1; -1 = /dev/null */
     int log_fd;            /* becomes 2 */
     int lifeline_fd;       /* becomes 3; its end of file ends the monitor */
+    int net_fd;            /* becomes 4; -1 = none */
     const char *log_level; /* or NULL */
 };
 
@@ -46,6 +48,7 @@ char **lm_words_copy(const char *const *words);
 #define LM_LOG_FILE    "log"
 #define LM_INFO_FILE   "vm.json"
 #define LM_READY_FILE  "ready"
+#define LM_PASST_FILE  "passt.log"
 #define LM_VSOCK_FILE  "vsock.sock"
 
 #endif

@@ -58,6 +58,25 @@ struct mote_disk {
     bool unsafe_cache; /* never synced: lost with the host's power */
 };
 
+/* How a machine is connected to the network. */
+enum mote_net_kind {
+    MOTE_NET_NONE,
+    MOTE_NET_USER, /* through passt: out only, no privilege needed */
+    MOTE_NET_TAP,  /* by a TAP interface that is there already */
+};
+
+struct mote_net_params {
+    enum mote_net_kind kind;
+    /* The rest is for MOTE_NET_TAP. */
+    const char *tap;      /* name of the interface */
+    const char *address;  /* of the guest, "10.0.0.2/24"; NULL = not set up */
+    const char *gateway;  /* its default route, or NULL */
+    const char *resolver; /* its name server, or NULL */
+    unsigned queue_pairs; /* 0 = 1; more need a TAP made with multi_queue */
+    /* virtio features that are not offered, NULL-terminated; for tests */
+    const char *const *without;
+};
+
 struct mote_vm_params {
     const char *name;              /* for mote_find(); NULL = none */
     const char *kernel;            /* path */
@@ -65,8 +84,9 @@ struct mote_vm_params {
     const char *boot_args;         /* kernel command line */
     const struct mote_disk *disks; /* /dev/vda and on; the first is the root */
     size_t disk_count;
-    unsigned vcpus;        /* 1 to 32 */
-    uint64_t mem_bytes;    /* a multiple of 1 MiB */
+    struct mote_net_params net; /* zero = none */
+    unsigned vcpus;             /* 1 to 32 */
+    uint64_t mem_bytes;         /* a multiple of 1 MiB */
     int console_fd;        /* gets the guest's serial console; -1 = nobody */
     int log_fd;            /* gets the monitor's log; -1 = a file of the VM */
     const char *log_level; /* "Error" to "Trace"; NULL = the monitor's own */

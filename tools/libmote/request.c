@@ -2,6 +2,7 @@
 #include "tools/libmote/mote.h"
 
 #include "tools/libmote/chan.h"
+#include "tools/libmote/request.h"
 #include "vmm/errmsg.h"
 
 #include <stdlib.h>
@@ -12,10 +13,8 @@ struct mote_request {
     bool done;
 };
 
-/* Begins `type` with `attrs`, which it takes over. */
-static int request_start(const char *vsock_path, uint8_t type,
-                         struct lm_buf *attrs, struct mote_request **out,
-                         struct mote_err *err)
+int lm_request_start(const char *vsock_path, uint8_t type, struct lm_buf *attrs,
+                     struct mote_request **out, struct mote_err *err)
 {
     struct mote_request *r = calloc(1, sizeof(*r));
     int rc;
@@ -49,7 +48,7 @@ int mote_request_kill(const char *vsock_path, uint32_t pid, int signo,
         lm_buf_fini(&attrs);
         return lm_err_nomem(err);
     }
-    return request_start(vsock_path, MOTE_T_KILL, &attrs, out, err);
+    return lm_request_start(vsock_path, MOTE_T_KILL, &attrs, out, err);
 }
 
 int mote_request_poweroff(const char *vsock_path, struct mote_request **out,
@@ -59,7 +58,7 @@ int mote_request_poweroff(const char *vsock_path, struct mote_request **out,
 
     if (lm_put_u8(&attrs, MOTE_ATTR_POWER, MOTE_STOP_POWEROFF))
         return lm_err_nomem(err);
-    return request_start(vsock_path, MOTE_T_POWER, &attrs, out, err);
+    return lm_request_start(vsock_path, MOTE_T_POWER, &attrs, out, err);
 }
 
 int mote_request_fd(const struct mote_request *r)

@@ -29,6 +29,9 @@ struct mote_vm {
     int lifeline_fd; /* held open; never written */
     int log_fd;      /* ours, or -1 if the caller has the log */
     int listen_fd;   /* where the agent reports */
+    struct lm_net net;
+    struct mote_net_params net_params; /* its strings are in net_text */
+    char *net_text[3];
     struct lm_chan report;
     bool ready;
     bool reaped;
@@ -87,7 +90,7 @@ static int vm_listen(struct mote_vm *vm, struct mote_err *err)
 static int vm_write_config(struct mote_vm *vm, const struct mote_vm_params *p,
                            struct mote_err *err)
 {
-    CLEANUP_FREE char *text = lm_config_text(p, vm->vsock.sun_path);
+    CLEANUP_FREE char *text = lm_config_text(p, &vm->net, vm->vsock.sun_path);
 
     if (!text)
         return lm_err(err, -EINVAL,
@@ -126,6 +129,7 @@ static int vm_launch(struct mote_vm *vm, const struct mote_vm_params *p,
                           .slot = &vm->slot,
                           .console_fd = p->console_fd,
                           .log_fd = p->log_fd,
+                          .net_fd = vm->net.vmm_fd,
                           .log_level = p->log_level};
     CLEANUP_FD int far_end = -1;
     int ends[2];
@@ -149,10 +153,31 @@ static int vm_launch(struct mote_vm *vm, const struct mote_vm_params *p,
     rc = lm_launch(&l, &vm->pid, err);
     if (rc)
         return rc;
+    drop_fd(&vm->net.vmm_fd); /* the monitor's alone from now on */
     vm->pidfd = pidfd_open(vm->pid, 0);
     if (vm->pidfd < 0) {
         rc = neg_errno();
         return lm_err(err, rc, "mote-vmm: pidfd_open: %s", err_reason(rc));
+    }
+    return 0;
+}
+
+/* The guest hears of its addresses later, when the caller's may be gone. */
+static int vm_keep_net(struct mote_vm *vm, const struct mote_net_params *p,
+                       struct mote_err *err)
+{
+    const char *from[] = {p->address, p->gateway, p->resolver};
+    const char **to[] = {&vm->net_params.address, &vm->net_params.gateway,
+                         &vm->net_params.resolver};
+
+    vm->net_params.kind = p->kind;
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        if (!from[i])
+            continue;
+        vm->net_text[i] = strdup(from[i]);
+        if (!vm->net_text[i])
+            return lm_err_nomem(err);
+        *to[i] = vm->net_text[i];
     }
     return 0;
 }
@@ -172,6 +197,7 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
     vm->rundir = LM_RUNDIR_CLOSED;
     vm->slot = LM_SLOT_CLOSED;
     vm->report = LM_CHAN_CLOSED;
+    vm->net = LM_NET_NONE;
     vm->pidfd = vm->lifeline_fd = vm->log_fd = vm->listen_fd = -1;
     vm->times = (struct mote_vm_times){-1, -1, -1};
     rc = lm_rundir_open(&vm->rundir, err);
@@ -179,6 +205,10 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
         rc = lm_slot_new(&vm->rundir, params->name, &vm->slot, err);
     if (!rc)
         rc = vm_listen(vm, err);
+    if (!rc)
+        rc = vm_keep_net(vm, &params->net, err);
+    if (!rc)
+        rc = lm_net_start(&params->net, &vm->slot, &vm->net, err);
     if (!rc)
         rc = vm_write_config(vm, params, err);
     if (!rc)
@@ -299,6 +329,7 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
                        struct mote_err *err)
 {
     uint64_t deadline_ns = lm_deadline(timeout_ms);
+    int rc;
 
     while (!vm->ready) {
         bool heard = vm->report.fd >= 0;
@@ -309,7 +340,6 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
             {.fd = cancel_fd, .events = POLLIN},
         };
         int n = poll(p, ARRAY_SIZE(p), lm_poll_timeout(deadline_ns));
-        int rc;
 
         if (n < 0 && errno != EINTR)
             return lm_err(err, neg_errno(), "poll: %s",
@@ -329,7 +359,11 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
         if (p[1].revents && !p[0].revents)
             return vm_ended_early(vm, err);
     }
-    return vm->listen_fd >= 0 ? vm_set_ready(vm, err) : 0;
+    if (vm->listen_fd < 0)
+        return 0;
+    rc = lm_net_tell_guest(&vm->net_params, &vm->net, mote_vm_vsock_path(vm),
+                           timeout_ms, cancel_fd, err);
+    return rc ? rc : vm_set_ready(vm, err);
 }
 
 /* --- end
@@ -393,6 +427,9 @@ void mote_vm_free(struct mote_vm *vm)
         (void)kill(vm->pid, SIGKILL); /* not reaped: the pid is still its own */
         (void)waitpid(vm->pid, NULL, 0);
     }
+    lm_net_fini(&vm->net);
+    for (size_t i = 0; i < ARRAY_SIZE(vm->net_text); i++)
+        free(vm->net_text[i]);
     lm_chan_close(&vm->report);
     drop_fd(&vm->listen_fd);
     drop_fd(&vm->pidfd);

@@ -2,6 +2,7 @@
 #include "tools/mote/cmd.h"
 
 #include "tools/mote/exec_opts.h"
+#include "tools/mote/net_opts.h"
 #include "tools/mote/session.h"
 #include "tools/mote/ui.h"
 #include "vmm/cleanup.h"
@@ -26,6 +27,7 @@ struct run_opts {
     const char *root;
     const char *boot_args;
     const char *name;
+    const char *net;
     struct opt_list disks;
     bool console;
     struct exec_opts exec;
@@ -48,6 +50,9 @@ static const struct opt_def run_defs[] = {
      "further disk, in order vdb, vdc, ...; may be repeated. direct: without "
      "the host's page cache; unsafe: never synced",
      NULL, 0, 0},
+    {"net", 0, OPT_TEXT, offsetof(struct run_opts, net), "MODE",
+     "network: none, user (passt) or tap=NAME[,ip=A/BITS][,gw=A][,dns=A]",
+     "none", 0, 0},
     {"boot-args", 0, OPT_TEXT, offsetof(struct run_opts, boot_args), "WORDS",
      "further words for the kernel command line", NULL, 0, 0},
     {"name", 'n', OPT_TEXT, offsetof(struct run_opts, name), "NAME",
@@ -80,6 +85,7 @@ struct run_plan {
     struct mote_disk disks[RUN_MAX_DISKS];
     char boot_args[RUN_ARGS_CAP];
     bool writable; /* some disk is */
+    struct net_opts net;
     struct mote_vm_params vm;
 };
 
@@ -218,6 +224,8 @@ static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
         rc = run_add_disks(o, plan, err);
     if (!rc)
         rc = run_make_args(o, plan, err);
+    if (!rc)
+        rc = net_opts_parse(o->net, &plan->net, &plan->vm.net, err);
     plan->vm.name = o->name;
     plan->vm.kernel = plan->kernel;
     plan->vm.initrd = plan->initrd;
