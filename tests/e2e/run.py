@@ -16,12 +16,14 @@ import cases_exec
 import cases_life
 import cases_console
 import cases_disk
+import cases_net
 import cases_soak
 import cases_vsock
 from harness import Failed, Host, Skip
 
-MODULES = {"quick": [cases_life, cases_disk, cases_exec, cases_vsock],
-           "full": [cases_life, cases_disk, cases_exec, cases_vsock, cases_balloon, cases_console],
+MODULES = {"quick": [cases_life, cases_disk, cases_exec, cases_vsock, cases_net],
+           "full": [cases_life, cases_disk, cases_exec, cases_vsock, cases_balloon,
+                    cases_console, cases_net],
            "soak": [cases_soak]}
 
 
