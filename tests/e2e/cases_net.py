@@ -230,14 +230,19 @@ def user_network_reaches_a_server_through_passt(host, work):
         ip("addr", "add", "10.9.0.1/24", "dev", "up0")
         ip("link", "set", "up0", "up")
         ip("route", "add", "default", "via", "10.9.0.2")
-        server = Server(size(host), address="10.9.0.1")
+        # One way at a time: Debian 12's passt stalls when the guest has closed
+        # its half of a connection and still receives on it.
+        down = Server(size(host), address="10.9.0.1", port=5000, http=True)
+        up = Server(0, address="10.9.0.1", port=5001)
         r = run_net(host, "user",
-                    "head -c 100000 /dev/urandom > /tmp/o; sha256sum < /tmp/o;"
-                    " nc 10.9.0.1 5000 < /tmp/o | sha256sum; cat /etc/resolv.conf")
-        got = server.finish(host.guard(60))
+                    "wget -q -O - http://10.9.0.1:5000/ | sha256sum;"
+                    " head -c %d /dev/urandom > /tmp/o; sha256sum < /tmp/o;"
+                    " nc 10.9.0.1 5001 < /tmp/o; cat /etc/resolv.conf" % size(host))
         lines = r.out.decode().split("\n")
-        check(r.rc == 0 and lines[0].split()[0] == got, str(r))
-        check(lines[1].split()[0] == server.digest(), str(r))
+        check(r.rc == 0 and len(lines) > 2, str(r))
+        down.finish(host.guard(60))
+        check(lines[0].split()[0] == down.digest(), str(r))
+        check(lines[1].split()[0] == up.finish(host.guard(60)), str(r))
         check(lines[2] == "nameserver 10.0.2.3", str(r))
         # The end of the machine is the end of its passt.
         left = subprocess.run(["pgrep", "-f", "passt.*--address 10.0.2.15"],

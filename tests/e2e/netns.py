@@ -61,10 +61,12 @@ def net(tap="tap0", **more):
 
 
 class Server:
-    """Takes one connection: sends `size` bytes, takes what comes, hashes both."""
+    """Takes one connection: sends `size` bytes, takes what comes, hashes both.
+    With `http` it answers a request with them and closes."""
 
-    def __init__(self, size, address=HOST, port=5000, send=True):
-        self.data = random.Random(1).randbytes(size) if send else b""
+    def __init__(self, size, address=HOST, port=5000, http=False):
+        self.data = random.Random(1).randbytes(size)
+        self.head = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % size if http else b""
         self.got = hashlib.sha256()
         self.got_bytes = 0
         self.error = None
@@ -98,8 +100,9 @@ class Server:
 
     def _send(self, conn):
         try:
-            conn.sendall(self.data)
-            conn.shutdown(socket.SHUT_WR)
+            if self.data:
+                conn.sendall(self.head + self.data)
+                conn.shutdown(socket.SHUT_WR)
         except OSError as e:
             self.error = e
 
