@@ -239,6 +239,7 @@ def written_data_is_right_while_signals_rain_on_the_monitor(host, work):
 def loop_of_4k_sectors(path):
     if os.geteuid() != 0:
         raise Skip("needs root, for a loop device")
+    run(["modprobe", "-q", "loop"], 60)  # else it may have no control device
     r = run(["losetup", "--show", "-f", "-b", "4096", path], 60)
     if r.rc:
         raise Skip("no loop device: %s" % r.err.decode().strip())
