@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KBC_DATA   0u
 #define KBC_STATUS 4u /* read; the command register when written */
@@ -27,15 +28,53 @@
 #define KBC_OUTPUT_NO_RESET 0x01u
 #define KBC_OUTPUT_AT_START 0x03u /* not in reset, gate A20 open */
 
+#define KBC_CONFIG_KEY_IRQ   0x01u /* interrupt when a key's byte is there */
+#define KBC_CONFIG_KEYS_OFF  0x10u
+#define KBC_CONFIG_TRANSLATE 0x40u /* key codes of set 2 become set 1 */
+
+#define KBC_KEYS_MAX 16u
+
 struct i8042 {
     struct stop_hook stop; /* immutable */
+    int irq_fd;            /* immutable once the guest runs */
     /* guarded by lock */
     pthread_mutex_t lock;
     uint8_t config;
     uint8_t output;
     bool output_full;
     uint8_t pending; /* a command that waits for its data byte, or 0 */
+    /* Bytes of keys, read after what a command answers. */
+    size_t num_keys;
+    size_t next_key;
+    uint8_t keys[KBC_KEYS_MAX];
 };
+
+static bool kbc_keys_ready_locked(const struct i8042 *k)
+{
+    return k->next_key < k->num_keys && !(k->config & KBC_CONFIG_KEYS_OFF);
+}
+
+/* One edge for each byte that is to be read. */
+static void kbc_raise_locked(struct i8042 *k)
+{
+    const uint64_t one = 1;
+
+    if (k->irq_fd >= 0 && kbc_keys_ready_locked(k) &&
+        (k->config & KBC_CONFIG_KEY_IRQ))
+        /* An eventfd takes it unless it is full, and then it is raised. */
+        (void)!write(k->irq_fd, &one, sizeof(one));
+}
+
+static uint8_t kbc_take_locked(struct i8042 *k)
+{
+    if (k->output_full || !kbc_keys_ready_locked(k)) {
+        k->output_full = false;
+    } else {
+        k->output = k->keys[k->next_key++];
+        kbc_raise_locked(k);
+    }
+    return k->output;
+}
 
 static void kbc_answer_locked(struct i8042 *k, uint8_t byte)
 {
@@ -77,8 +116,10 @@ static bool kbc_data_locked(struct i8042 *k, uint8_t v)
     uint8_t cmd = k->pending;
 
     k->pending = 0;
-    if (cmd == KBC_WRITE_CONFIG)
+    if (cmd == KBC_WRITE_CONFIG) {
         k->config = v;
+        kbc_raise_locked(k);
+    }
     return cmd == KBC_WRITE_OUTPUT && !(v & KBC_OUTPUT_NO_RESET);
 }
 
@@ -93,12 +134,11 @@ static void kbc_read(void *dev, uint64_t off, void *data, uint32_t len)
     }
     (void)pthread_mutex_lock(&k->lock);
     if (off == KBC_DATA) {
-        v = k->output;
-        k->output_full = false;
+        v = kbc_take_locked(k);
     } else {
         /* The input buffer is never full: commands end at once. */
         v = KBC_STATUS_SYSTEM | KBC_STATUS_UNLOCKED;
-        if (k->output_full)
+        if (k->output_full || kbc_keys_ready_locked(k))
             v |= KBC_STATUS_OUTPUT_FULL;
     }
     (void)pthread_mutex_unlock(&k->lock);
@@ -133,10 +173,40 @@ int i8042_new(const struct stop_hook *stop, struct i8042 **out_kbc)
     if (!k)
         return -ENOMEM;
     k->stop = *stop;
+    k->irq_fd = -1;
     k->config = KBC_CONFIG_AT_START;
     (void)pthread_mutex_init(&k->lock, NULL); /* never fails on Linux */
     *out_kbc = k;
     return 0;
+}
+
+void i8042_set_irq(struct i8042 *kbc, int irq_fd)
+{
+    kbc->irq_fd = irq_fd;
+}
+
+bool i8042_press_ctrl_alt_del(struct i8042 *kbc)
+{
+    /* Left Ctrl, left Alt and Delete: pressed, then released. */
+    static const uint8_t set1[] = {0x1d, 0x38, 0xe0, 0x53,
+                                   0xe0, 0xd3, 0xb8, 0x9d};
+    static const uint8_t set2[] = {0x14, 0x11, 0xe0, 0x71, 0xe0, 0xf0,
+                                   0x71, 0xf0, 0x11, 0xf0, 0x14};
+    bool ok;
+
+    _Static_assert(sizeof(set2) <= KBC_KEYS_MAX, "room for the keys");
+    (void)pthread_mutex_lock(&kbc->lock);
+    ok = kbc->irq_fd >= 0 && kbc->next_key == kbc->num_keys;
+    if (ok) {
+        bool translate = kbc->config & KBC_CONFIG_TRANSLATE;
+
+        kbc->next_key = 0;
+        kbc->num_keys = translate ? sizeof(set1) : sizeof(set2);
+        memcpy(kbc->keys, translate ? set1 : set2, kbc->num_keys);
+        kbc_raise_locked(kbc);
+    }
+    (void)pthread_mutex_unlock(&kbc->lock);
+    return ok;
 }
 
 void i8042_free(struct i8042 *kbc)

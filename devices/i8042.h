@@ -4,7 +4,9 @@
 
 /*
  * As much of a PC's keyboard controller as it takes to reset the machine
- * through it and for a driver to find it sound and without a keyboard.
+ * through it, for a driver to find it sound, and for three keys to be pressed
+ * by the host. No keyboard answers commands: a Linux guest has to be told so
+ * (i8042.dumbkbd).
  *
  * Threads: any vCPU, under a lock of its own.
  */
@@ -20,6 +22,16 @@ extern const struct bus_ops i8042_bus_ops; /* dev = struct i8042 */
 
 /* 0 or -ENOMEM. */
 int i8042_new(const struct stop_hook *stop, struct i8042 **out_kbc) MUST_CHECK;
+/*
+ * The line that says that a key's byte is there, an eventfd; -1 (as at the
+ * start): no keys. Borrowed. Before the vCPUs run.
+ */
+void i8042_set_irq(struct i8042 *kbc, int irq_fd);
+/*
+ * Presses Ctrl, Alt and Delete and lets them go again. False: there is no
+ * line, or bytes of the last time are still there. Thread: any.
+ */
+bool i8042_press_ctrl_alt_del(struct i8042 *kbc);
 void i8042_free(struct i8042 *kbc); /* NULL is fine */
 
 #endif

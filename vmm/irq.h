@@ -16,7 +16,7 @@
 struct irq_table {
     size_t num;
     size_t num_device; /* of LAYOUT_DEVICE_GSIS */
-    int fds[LAYOUT_MAX_DEVICES + 1];
+    int fds[LAYOUT_MAX_DEVICES + 2]; /* and the two fixed lines */
 };
 
 void irq_init(struct irq_table *t);

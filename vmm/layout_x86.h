@@ -51,11 +51,12 @@
 #define LAYOUT_IDENTITY_MAP  0xfeffc000ull
 #define LAYOUT_TSS           0xfeffd000ull
 
-#define LAYOUT_UART_PORT   0x3f8u
-#define LAYOUT_UART_GSI    4u
-#define LAYOUT_I8042       0x60u
-#define LAYOUT_IOAPIC_PINS 24u
-#define LAYOUT_MAX_VCPUS   32u
+#define LAYOUT_UART_PORT    0x3f8u
+#define LAYOUT_UART_GSI     4u
+#define LAYOUT_KEYBOARD_GSI 1u
+#define LAYOUT_I8042        0x60u
+#define LAYOUT_IOAPIC_PINS  24u
+#define LAYOUT_MAX_VCPUS    32u
 
 /* Memory sizes that mote accepts, in bytes. */
 #define LAYOUT_MIN_RAM (16ull << 20)

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 struct fixture {
     struct i8042 *k;
@@ -132,6 +134,69 @@ static void test_i8042_other_ports_and_widths_are_an_empty_bus(void **state)
     assert_int_equal(f->stops, 0);
 }
 
+static uint64_t edges(int fd)
+{
+    uint64_t n = 0;
+
+    return read(fd, &n, sizeof(n)) == sizeof(n) ? n : 0;
+}
+
+/* The bytes of the keys, as a driver reads them: one for each edge. */
+static size_t read_keys(struct fixture *f, uint8_t *out, size_t max)
+{
+    size_t n = 0;
+
+    while (n < max && (in(f, 4) & 0x01))
+        out[n++] = in(f, 0);
+    return n;
+}
+
+static void test_i8042_ctrl_alt_del_translated_and_not(void **state)
+{
+    static const uint8_t set1[] = {0x1d, 0x38, 0xe0, 0x53,
+                                   0xe0, 0xd3, 0xb8, 0x9d};
+    struct fixture *f = *state;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    uint8_t got[32];
+
+    i8042_set_irq(f->k, fd);
+    out(f, 4, 0x60);
+    out(f, 0, 0x45); /* translated, interrupt on */
+    assert_int_equal(edges(fd), 0);
+    assert_true(i8042_press_ctrl_alt_del(f->k));
+    assert_int_equal(edges(fd), 1);
+    assert_false(i8042_press_ctrl_alt_del(f->k)); /* not read yet */
+    assert_int_equal(read_keys(f, got, sizeof(got)), sizeof(set1));
+    assert_memory_equal(got, set1, sizeof(set1));
+    assert_int_equal(edges(fd), sizeof(set1) - 1);
+    out(f, 4, 0x60);
+    out(f, 0, 0x05); /* not translated */
+    assert_true(i8042_press_ctrl_alt_del(f->k));
+    assert_int_equal(read_keys(f, got, sizeof(got)), 11);
+    assert_int_equal(got[0], 0x14);
+    assert_int_equal(got[10], 0x14);
+    (void)close(fd);
+}
+
+static void test_i8042_keys_wait_until_the_driver_wants_them(void **state)
+{
+    struct fixture *f = *state;
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+    assert_false(i8042_press_ctrl_alt_del(f->k)); /* no line, no keys */
+    i8042_set_irq(f->k, fd);
+    assert_true(i8042_press_ctrl_alt_del(f->k)); /* both ports are off */
+    assert_int_equal(in(f, 4) & 0x01, 0);
+    assert_int_equal(edges(fd), 0);
+    out(f, 4, 0x20); /* what a command answers comes first */
+    assert_int_equal(in(f, 0), 0x74);
+    out(f, 4, 0x60);
+    out(f, 0, 0x65); /* on */
+    assert_int_equal(edges(fd), 1);
+    assert_int_equal(in(f, 0), 0x1d);
+    (void)close(fd);
+}
+
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 int main(void)
@@ -142,6 +207,8 @@ int main(void)
         T(test_i8042_self_test_answers),
         T(test_i8042_configuration_reads_back),
         T(test_i8042_nothing_gets_stuck),
+        T(test_i8042_ctrl_alt_del_translated_and_not),
+        T(test_i8042_keys_wait_until_the_driver_wants_them),
         T(test_i8042_other_ports_and_widths_are_an_empty_bus),
     };
 
