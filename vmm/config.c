@@ -18,6 +18,7 @@ void config_init(struct vm_config *c)
     c->num_vcpus = CONFIG_DEFAULT_VCPUS;
     c->mem_bytes = CONFIG_DEFAULT_MEM;
     c->vmgenid = true;
+    c->output.log_level = LOG_INFO;
 }
 
 void config_fini(struct vm_config *c)
@@ -26,6 +27,7 @@ void config_fini(struct vm_config *c)
     free(c->initrd_path);
     free(c->boot_args);
     free(c->vsock_path);
+    config_output_fini(&c->output);
     for (size_t i = 0; i < c->num_drives; i++) {
         free(c->drives[i].id);
         free(c->drives[i].path);
@@ -139,6 +141,9 @@ static const struct config_section config_sections[] = {
     {"vsock", config_vsock_field},
     {"entropy", config_entropy_field},
     {"balloon", config_balloon_field},
+    {"logger", config_logger_field},
+    {"metrics", config_metrics_field},
+    {"serial", config_serial_field},
     {"mote", config_mote_field},
 };
 
@@ -146,9 +151,8 @@ static const struct config_section config_sections[] = {
 static int config_other_section(struct config_ctx *x, const char *name,
                                 const json_t *v)
 {
-    static const char *const later[] = {
-        "cpu-config",     "logger",      "metrics", "pmem",
-        "memory-hotplug", "mmds-config", "serial",  NULL};
+    static const char *const later[] = {"cpu-config", "pmem", "memory-hotplug",
+                                        "mmds-config", NULL};
 
     if (!config_is_one_of(name, later))
         return err_set(x->err, -EINVAL, "%s: %s: unknown section; remove it",
@@ -194,62 +198,80 @@ static int config_section(struct config_ctx *x, const char *name, json_t *v)
     return config_other_section(x, name, v);
 }
 
-static int config_from_json(struct vm_config *c, json_t *root, const char *name,
-                            const json_error_t *je, struct errmsg *err)
+int config_apply(struct vm_config *c, json_t *doc, const char *name,
+                 struct errmsg *err)
 {
     struct config_ctx x = {.c = c, .err = err, .file = name};
     const char *section;
     json_t *v;
-    int rc = 0;
 
-    if (!root)
-        return err_set(err, -EINVAL, "%s: line %d: %s", name, je->line,
-                       je->text);
-    if (!json_is_object(root))
-        rc = err_set(err, -EINVAL, "%s: must be one JSON object", name);
-    if (rc == 0) {
-        json_object_foreach(root, section, v)
-        {
-            rc = config_section(&x, section, v);
-            if (rc)
-                break;
-        }
+    if (!json_is_object(doc))
+        return err_set(err, -EINVAL, "%s: must be one JSON object", name);
+    json_object_foreach(doc, section, v)
+    {
+        int rc = config_section(&x, section, v);
+
+        if (rc)
+            return rc;
     }
-    json_decref(root);
+    return 0;
+}
+
+static int config_take_doc(struct vm_config *c, json_t *doc, const char *name,
+                           struct errmsg *err)
+{
+    int rc = config_apply(c, doc, name, err);
+
+    json_decref(doc);
     return rc;
+}
+
+static int config_not_json(const char *name, const json_error_t *je,
+                           struct errmsg *err)
+{
+    return err_set(err, -EINVAL, "%s: line %d: %s", name, je->line, je->text);
 }
 
 int config_load_text(struct vm_config *c, const char *text, size_t len,
                      const char *name, struct errmsg *err)
 {
     json_error_t je;
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
 
-    return config_from_json(
-        c, json_loadb(text, len, JSON_REJECT_DUPLICATES, &je), name, &je, err);
+    return doc ? config_take_doc(c, doc, name, err)
+               : config_not_json(name, &je, err);
+}
+
+int config_read_file(const char *path, json_t **out_doc, struct errmsg *err)
+{
+    json_error_t je;
+    json_t *doc;
+    FILE *f = fopen(path, "re");
+
+    if (!f) {
+        int rc = neg_errno();
+
+        return err_set(err, rc, "%s: %s; give --config-file a readable file",
+                       path, err_reason(rc));
+    }
+    doc = json_loadf(f, JSON_REJECT_DUPLICATES, &je);
+    (void)fclose(f); /* only read from */
+    if (!doc)
+        return config_not_json(path, &je, err);
+    *out_doc = doc;
+    return 0;
 }
 
 int config_load_file(struct vm_config *c, const char *path, struct errmsg *err)
 {
-    json_error_t je;
-    FILE *f = fopen(path, "re");
-    int rc;
+    json_t *doc = NULL;
+    int rc = config_read_file(path, &doc, err);
 
-    if (!f) {
-        rc = neg_errno();
-        return err_set(err, rc, "%s: %s; give --config-file a readable file",
-                       path, err_reason(rc));
-    }
-    rc = config_from_json(c, json_loadf(f, JSON_REJECT_DUPLICATES, &je), path,
-                          &je, err);
-    (void)fclose(f); /* only read from */
-    return rc;
+    return rc ? rc : config_take_doc(c, doc, path, err);
 }
 
-int config_validate(const struct vm_config *c, struct errmsg *err)
+int config_check(const struct vm_config *c, struct errmsg *err)
 {
-    if (!c->kernel_path)
-        return err_set(err, -EINVAL,
-                       "boot-source: no kernel; set kernel_image_path");
     if (c->vsock_path && c->guest_cid == 0)
         return err_set(err, -EINVAL,
                        "vsock: guest_cid is missing; set it to "
@@ -261,5 +283,17 @@ int config_validate(const struct vm_config *c, struct errmsg *err)
                        "vsock: uds_path has %zu bytes, a Unix socket takes "
                        "%zu; use a shorter path",
                        strlen(c->vsock_path), (size_t)CONFIG_SOCKET_MAX);
-    return config_balloon_validate(c, err);
+    return 0;
+}
+
+int config_validate(const struct vm_config *c, struct errmsg *err)
+{
+    int rc;
+
+    if (!c->kernel_path)
+        return err_set(err, -EINVAL,
+                       "boot-source: no kernel; set kernel_image_path");
+    rc = config_check(c, err);
+    /* Sections come in any order: only now the memory's size is final. */
+    return rc ? rc : config_balloon_validate(c, err);
 }

@@ -13,6 +13,7 @@
 
 #include "devices/rate_limit.h"
 #include "vmm/errmsg.h"
+#include "vmm/log.h"
 
 #define CONFIG_MAX_DRIVES    16u
 #define CONFIG_MAX_NETS      8u
@@ -72,6 +73,18 @@ struct config_net {
     struct rate_limit_config tx;
 };
 
+/* Where the monitor's own output goes. */
+struct config_output {
+    bool logger; /* the section is there */
+    char *log_path;
+    enum log_level log_level; /* Info unless said otherwise */
+    bool log_show_level;
+    char *metrics_path; /* NULL: no metrics */
+    bool metrics_emit_id;
+    char *metrics_properties; /* a JSON object as text, or NULL */
+    char *serial_path;        /* NULL: standard output */
+};
+
 struct vm_config {
     char *kernel_path;
     char *initrd_path; /* NULL: none */
@@ -86,6 +99,7 @@ struct vm_config {
     uint32_t guest_cid;
     bool entropy; /* virtio-rng */
     struct config_balloon balloon;
+    struct config_output output;
     /* The section "mote", beyond Firecracker's format. */
     bool virtio_console; /* the console's own output */
     size_t num_ports;
@@ -103,7 +117,9 @@ int config_load_file(struct vm_config *c, const char *path,
 int config_load_text(struct vm_config *c, const char *text, size_t len,
                      const char *name, struct errmsg *err) MUST_CHECK;
 
-/* Everything that can be known without KVM: limits, paths, combinations. */
+/* Combinations of sections, as far as they are there. */
+int config_check(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
+/* The same, and whether it is enough for a machine. Without KVM. */
 int config_validate(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
 
 #endif

@@ -45,6 +45,13 @@ bool config_is_one_of(const char *field, const char *const *list);
 
 /* --- sections ------------------------------------------------------------ */
 
+/* A file as a document; the caller's to decref. */
+int config_read_file(const char *path, json_t **out_doc,
+                     struct errmsg *err) MUST_CHECK;
+/* All sections of a document into `c`, which config_init() was called on. */
+int config_apply(struct vm_config *c, json_t *doc, const char *name,
+                 struct errmsg *err) MUST_CHECK;
+
 int config_drives(struct config_ctx *x, json_t *list) MUST_CHECK;
 int config_nets(struct config_ctx *x, json_t *list) MUST_CHECK;
 
@@ -57,5 +64,13 @@ int config_balloon_field(struct config_ctx *x, const char *f,
 /* What only the whole configuration tells. */
 int config_balloon_validate(const struct vm_config *c,
                             struct errmsg *err) MUST_CHECK;
+/* config_output.c */
+int config_logger_field(struct config_ctx *x, const char *f,
+                        json_t *v) MUST_CHECK;
+int config_metrics_field(struct config_ctx *x, const char *f,
+                         json_t *v) MUST_CHECK;
+int config_serial_field(struct config_ctx *x, const char *f,
+                        json_t *v) MUST_CHECK;
+void config_output_fini(struct config_output *o);
 
 #endif

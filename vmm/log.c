@@ -36,10 +36,11 @@ static size_t log_head(const struct log *log, enum log_level level, char *buf,
     }
     (void)clock_gettime(CLOCK_REALTIME, &ts); /* cannot fail on Linux */
     (void)gmtime_r(&ts.tv_sec, &tm);
-    n = snprintf(buf, size, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s %s: ",
+    n = snprintf(buf, size, "%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ %s%s%s: ",
                  tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
                  tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000, log->prefix,
-                 log_names[level]);
+                 log->show_level ? " " : "",
+                 log->show_level ? log_names[level] : "");
     return n < 0 ? 0 : (size_t)n;
 }
 

@@ -21,7 +21,8 @@ struct log {
     int fd; /* -1: nowhere */
     enum log_level level;
     const char *prefix;    /* program name before each line; borrowed */
-    bool stamps;           /* RFC 3339 time stamp and level on each line */
+    bool stamps;           /* RFC 3339 time stamp on each line */
+    bool show_level;       /* and the level after it */
     _Atomic uint64_t lost; /* lines that could not be written */
     _Atomic uint64_t suppressed; /* lines that a limiter kept back */
 };
