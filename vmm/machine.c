@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vmm/machine.h"
+#include "vmm/machine_int.h"
 
 #include "boot/boot_x86.h"
-#include "devices/exit_port.h"
-#include "devices/i8042.h"
-#include "devices/uart.h"
 #include "vmm/bus.h"
 #include "vmm/irq.h"
-#include "vmm/machine_devices.h"
 #include "vmm/quirks_x86.h"
-#include "vmm/vcpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,129 +16,8 @@
 #define MACHINE_VMGENID_LEN  16u
 #define MACHINE_PIO_WIDTH    8u
 
-struct machine {
-    struct machine_options options;
-    struct evloop *loop;
-    struct guest_mem *mem;
-    struct kvm kvm;
-    struct irq_table irqs;
-    struct bus *pio;
-    struct bus *mmio;
-    struct register_pages pages;
-    struct uart *uart;
-    struct i8042 *kbc;
-    struct exit_port *exit_port;
-    struct device_set *devices;
-    struct cpu_id *cpu_id;
-    uint32_t num_vcpus;
-    struct vcpu *vcpus[LAYOUT_MAX_VCPUS];
-
-    _Atomic uint64_t first_run_ns;
-    /* Why the VM ends. Reason and detail are packed into one word, so that
-     * the first one given is kept whole. */
-    _Atomic uint64_t stop_word;
-    atomic_bool stop_posted;
-    struct ev_call stop_call;
-    struct ev_call ended_calls[LAYOUT_MAX_VCPUS];
-    uint32_t num_ended;   /* io thread */
-    uint32_t num_started; /* main thread before the loop, then io */
-    bool stopping;        /* io thread */
-};
-
-/* --- ending ----------------------------------------------------------------
- */
-
-static void machine_request_stop(void *arg, enum stop_reason reason,
-                                 uint32_t detail)
-{
-    struct machine *m = arg;
-    uint64_t word = (uint64_t)reason << 32 | detail;
-    uint64_t none = 0;
-
-    if (!atomic_compare_exchange_strong(&m->stop_word, &none, word) &&
-        reason == STOP_PANIC)
-        atomic_store(&m->stop_word, word);
-    if (!atomic_exchange(&m->stop_posted, true))
-        evloop_post(m->loop, &m->stop_call);
-}
-
-struct stop_hook machine_stop_hook(struct machine *m)
-{
-    return (struct stop_hook){machine_request_stop, m};
-}
-
-static void machine_devices_down(void *arg)
-{
-    struct machine *m = arg;
-
-    uart_flush(m->uart);
-    evloop_stop(m->loop);
-}
-
-static void machine_vcpus_down(struct machine *m)
-{
-    devices_shutdown(m->devices, machine_devices_down, m);
-}
-
-/* thread: io */
-static void machine_on_stop(struct ev_call *c)
-{
-    struct machine *m = c->arg;
-
-    m->stopping = true;
-    devices_cancel_waits(m->devices);
-    for (uint32_t i = 0; i < m->num_started; i++)
-        vcpu_kick(m->vcpus[i]);
-    if (m->num_ended == m->num_started)
-        machine_vcpus_down(m);
-}
-
-/* thread: io; posted by each vCPU as its last act */
-static void machine_on_ended(struct ev_call *c)
-{
-    struct machine *m = c->arg;
-
-    m->num_ended++;
-    if (m->stopping && m->num_ended == m->num_started)
-        machine_vcpus_down(m);
-}
-
-static void machine_vcpu_ended(void *arg, uint32_t index)
-{
-    struct machine *m = arg;
-
-    evloop_post(m->loop, &m->ended_calls[index]);
-}
-
-static void machine_first_run(void *arg, uint32_t index)
-{
-    struct machine *m = arg;
-
-    if (index == 0)
-        atomic_store(&m->first_run_ns, util_now_ns() - m->options.start_ns);
-}
-
 /* --- building, in order -----------------------------------------------------
  */
-
-static int machine_build_loop(struct machine *m, struct errmsg *err)
-{
-    int rc = evloop_new(EVLOOP_AUTO, &m->loop);
-    int why;
-
-    if (rc)
-        return err_set(err, rc, "event loop: %s", err_reason(rc));
-    why = evloop_fallback_errno(m->loop);
-    if (why)
-        log_msg(m->options.log, LOG_WARN,
-                "io_uring: %s; going on with epoll and plain I/O (check "
-                "kernel.io_uring_disabled and the seccomp profile)",
-                err_reason(-why));
-    m->stop_call = (struct ev_call){.fn = machine_on_stop, .arg = m};
-    for (size_t i = 0; i < LAYOUT_MAX_VCPUS; i++)
-        m->ended_calls[i] = (struct ev_call){.fn = machine_on_ended, .arg = m};
-    return 0;
-}
 
 static int machine_build_memory(struct machine *m, uint64_t bytes,
                                 struct errmsg *err)
@@ -201,6 +75,21 @@ static int machine_build_uart(struct machine *m, struct errmsg *err)
                            &uart_bus_ops, m->uart, err);
 }
 
+/* Keys come only by the control socket; without it there is no line. */
+static int machine_build_keyboard(struct machine *m, struct errmsg *err)
+{
+    int irq_fd = -1;
+    int rc = 0;
+
+    if (m->options.keyboard)
+        rc = irq_take(&m->irqs, &m->kvm, LAYOUT_KEYBOARD_GSI, &irq_fd, err);
+    if (rc)
+        return rc;
+    i8042_set_irq(m->kbc, irq_fd);
+    return machine_add_pio(m, LAYOUT_I8042, I8042_NUM_PORTS, &i8042_bus_ops,
+                           m->kbc, err);
+}
+
 static int machine_build_legacy(struct machine *m, struct errmsg *err)
 {
     const struct stop_hook stop = machine_stop_hook(m);
@@ -221,7 +110,7 @@ static int machine_build_legacy(struct machine *m, struct errmsg *err)
         return err_set(err, rc, "legacy devices: %s", err_reason(rc));
     rc = machine_build_uart(m, err);
     if (rc == 0)
-        rc = machine_add_pio(m, LAYOUT_I8042, 5, &i8042_bus_ops, m->kbc, err);
+        rc = machine_build_keyboard(m, err);
     if (rc == 0)
         rc = machine_add_pio(m, EXIT_PORT_BASE, EXIT_PORT_NUM_PORTS,
                              &exit_port_bus_ops, m->exit_port, err);
@@ -239,6 +128,7 @@ static int machine_build_vcpus(struct machine *m, uint32_t n,
         .emulated_ring0 = m->options.emulated_ring0,
         .first_run = machine_first_run,
         .ended = machine_vcpu_ended,
+        .paused = machine_vcpu_paused,
         .arg = m,
     };
     int rc = cpu_id_new(&m->kvm, n, &m->cpu_id, err);
@@ -373,10 +263,8 @@ static int machine_named(int rc)
 static int machine_build(struct machine *m, const struct vm_config *c,
                          struct errmsg *err)
 {
-    int rc = machine_build_loop(m, err);
+    int rc = machine_build_memory(m, c->mem_bytes, err);
 
-    if (rc == 0)
-        rc = machine_build_memory(m, c->mem_bytes, err);
     if (rc == 0)
         rc = machine_build_kvm(m, c, err);
     if (rc == 0)
@@ -412,9 +300,11 @@ int machine_new(const struct vm_config *config,
     if (!m)
         return err_set(err, -ENOMEM, "out of memory");
     m->options = *options;
+    m->loop = options->loop;
     m->kvm.sys_fd = -1;
     m->kvm.vm_fd = -1;
     irq_init(&m->irqs);
+    machine_init_calls(m);
     rc = vcpu_install_signal();
     if (rc)
         err_set(err, rc, "signals: %s", err_reason(rc));
@@ -426,42 +316,6 @@ int machine_new(const struct vm_config *config,
     }
     *out_machine = m;
     return 0;
-}
-
-static void machine_collect(struct machine *m, struct machine_result *out)
-{
-    struct exit_port_mark marks[MACHINE_MAX_MARKS];
-    uint64_t word = atomic_load(&m->stop_word);
-
-    memset(out, 0, sizeof(*out));
-    out->reason = (enum stop_reason)(word >> 32);
-    out->detail = (uint32_t)word;
-    out->first_run_ns = atomic_load(&m->first_run_ns);
-    out->num_marks = exit_port_marks(m->exit_port, marks, ARRAY_SIZE(marks));
-    for (size_t i = 0; i < out->num_marks; i++) {
-        out->marks[i].mark = marks[i].mark;
-        out->marks[i].at_ns = marks[i].at_ns;
-    }
-}
-
-int machine_run(struct machine *m, struct machine_result *out,
-                struct errmsg *err)
-{
-    int start_rc = 0;
-    int rc;
-
-    for (uint32_t i = 0; i < m->num_vcpus && start_rc == 0; i++) {
-        start_rc = vcpu_start(m->vcpus[i], err);
-        if (start_rc == 0)
-            m->num_started++;
-    }
-    if (start_rc)
-        machine_request_stop(m, STOP_INTERNAL, 0);
-    rc = evloop_run(m->loop);
-    if (rc)
-        rc = err_set(err, rc, "event loop: %s", err_reason(rc));
-    machine_collect(m, out);
-    return start_rc ? start_rc : rc;
 }
 
 void machine_free(struct machine *m)
@@ -481,11 +335,5 @@ void machine_free(struct machine *m)
     kvm_fini(&m->kvm);
     register_pages_fini(&m->pages);
     gm_free(m->mem);
-    evloop_free(m->loop);
     free(m);
-}
-
-struct evloop *machine_loop(struct machine *m)
-{
-    return m->loop;
 }

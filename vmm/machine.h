@@ -3,10 +3,10 @@
 #define VMM_MACHINE_H
 
 /*
- * The one owner of a VM's parts: builds them in order, runs them, takes them
- * down in the opposite order.
+ * The one owner of a VM's parts: builds them in order, runs them on an
+ * event loop, takes them down in the opposite order.
  *
- * Threads: created, run and freed on one thread, which becomes the loop's.
+ * Threads: created, started and freed on one thread, the loop's.
  * machine_stop_hook() may be used from any.
  * Errors: -errno with a line in `err`; what happens once the VM runs is told
  * by the result.
@@ -20,11 +20,13 @@
 struct machine;
 
 struct machine_options {
+    struct evloop *loop; /* borrowed; it outlives the machine */
     struct log *log;
     int console_in_fd;   /* -1: none; borrowed */
     int console_out_fd;  /* -1: none; borrowed */
     uint64_t start_ns;   /* CLOCK_MONOTONIC that timings count from */
     bool emulated_ring0; /* what the probe said */
+    bool keyboard;       /* machine_ctrl_alt_del() will be used */
     bool test_exit;      /* test programs may end the VM with a result */
 };
 
@@ -44,12 +46,38 @@ struct machine_result {
 int machine_new(const struct vm_config *config,
                 const struct machine_options *options,
                 struct machine **out_machine, struct errmsg *err) MUST_CHECK;
-/* Starts the vCPUs and returns when the VM has ended. 0 or -errno. */
-int machine_run(struct machine *m, struct machine_result *out,
-                struct errmsg *err) MUST_CHECK;
+/*
+ * Starts the vCPUs. On failure the VM is being ended, as by the stop hook, and
+ * the loop has to run until that is done.
+ */
+int machine_start(struct machine *m, struct errmsg *err) MUST_CHECK;
 void machine_free(struct machine *m); /* NULL is fine */
 
-struct evloop *machine_loop(struct machine *m); /* borrowed */
+/* The machine ends by evloop_stop(), once devices and console are quiet. */
 struct stop_hook machine_stop_hook(struct machine *m);
+void machine_collect(struct machine *m, struct machine_result *out);
+
+/* --- a machine that was started; thread: io ------------------------------ */
+
+enum machine_state { MACHINE_RUNNING, MACHINE_PAUSING, MACHINE_PAUSED };
+
+enum machine_state machine_state(const struct machine *m);
+/*
+ * Stops the vCPUs at a point where the guest has no access half done. `done`
+ * runs once all rest: at once if they do already, never if the VM ends first.
+ * Devices finish what the guest asked of them before. Not while PAUSING.
+ */
+typedef void (*machine_paused_fn)(void *arg);
+void machine_pause(struct machine *m, machine_paused_fn done, void *arg);
+void machine_resume(struct machine *m); /* idempotent; not while PAUSING */
+
+/* False: the guest has not taken the keys pressed before. */
+bool machine_ctrl_alt_del(struct machine *m);
+
+/* By VIRTIO_ID_* and the id of its section, NULL for kinds that have one
+ * device; NULL if there is none. Borrowed. */
+struct virtio_dev;
+struct virtio_dev *machine_find_device(struct machine *m, uint32_t virtio_id,
+                                       const char *id) MUST_CHECK;
 
 #endif

@@ -12,12 +12,15 @@
 #include <assert.h>
 #include <linux/virtio_mmio.h>
 #include <stdlib.h>
+#include <string.h>
 
 _Static_assert(CONFIG_MAX_PORTS == VCON_MAX_PORTS, "ports");
 _Static_assert(CONFIG_PORT_NAME_MAX == VCON_NAME_MAX, "names of ports");
 
 struct device_slot {
     struct virtio_mmio *mmio;
+    struct virtio_dev *dev; /* owned by the transport */
+    char *id;               /* of its section; NULL: it has none */
     struct boot_mmio_dev window;
 };
 
@@ -26,7 +29,6 @@ struct device_set {
     size_t num;
     struct device_slot slots[LAYOUT_MAX_DEVICES];
     struct virtio_dev *console; /* its slot's; NULL: none */
-    struct virtio_dev *balloon; /* the same */
     size_t num_down;            /* io thread, while shutting down */
     void (*done)(void *arg);
     void *done_arg;
@@ -82,6 +84,7 @@ static int devices_attach(struct device_set *set, struct virtio_dev *dev,
     }
     s->window.base = LAYOUT_VIRTIO_BASE + set->num * LAYOUT_VIRTIO_STRIDE;
     s->window.size_bytes = LAYOUT_VIRTIO_SIZE;
+    s->dev = dev;
     set->num++; /* from now on devices_free() frees it */
     rc = bus_add(set->env.mmio, s->window.base, s->window.size_bytes,
                  &virtio_mmio_bus_ops, s->mmio);
@@ -91,6 +94,20 @@ static int devices_attach(struct device_set *set, struct virtio_dev *dev,
     return rc ? rc : devices_show_registers(set, s, err);
 }
 
+/* Attaches under the id by which devices_find() finds it. */
+static int devices_attach_as(struct device_set *set, struct virtio_dev *dev,
+                             const char *id, struct errmsg *err)
+{
+    struct device_slot *s;
+    int rc = devices_attach(set, dev, err);
+
+    if (rc)
+        return rc;
+    s = &set->slots[set->num - 1];
+    s->id = strdup(id);
+    return s->id ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
 static int devices_add_disk(struct device_set *set,
                             const struct config_drive *d, uint32_t num_vcpus,
                             struct errmsg *err)
@@ -98,7 +115,7 @@ static int devices_add_disk(struct device_set *set,
     struct virtio_dev *dev = NULL;
     int rc = drive_new(&set->env.vdev, d, num_vcpus, &dev, err);
 
-    return rc ? rc : devices_attach(set, dev, err);
+    return rc ? rc : devices_attach_as(set, dev, d->id, err);
 }
 
 /* The root disk is the guest's first, whatever its place in the list. */
@@ -195,15 +212,7 @@ static int devices_add_balloon(struct device_set *set,
     rc = vballoon_new(&set->env.vdev, &args, &dev);
     if (rc)
         return err_set(err, rc, "balloon: %s", err_reason(rc));
-    rc = devices_attach(set, dev, err);
-    if (rc == 0)
-        set->balloon = dev;
-    return rc;
-}
-
-struct virtio_dev *devices_balloon(const struct device_set *set)
-{
-    return set->balloon;
+    return devices_attach(set, dev, err);
 }
 
 size_t devices_count(const struct vm_config *c)
@@ -243,9 +252,24 @@ void devices_free(struct device_set *set)
 {
     if (!set)
         return;
-    while (set->num > 0)
+    while (set->num > 0) {
         virtio_mmio_free(set->slots[--set->num].mmio);
+        free(set->slots[set->num].id);
+    }
     free(set);
+}
+
+struct virtio_dev *devices_find(const struct device_set *set,
+                                uint32_t virtio_id, const char *id)
+{
+    for (size_t i = 0; i < set->num; i++) {
+        const struct device_slot *s = &set->slots[i];
+
+        if (s->dev->device_id == virtio_id &&
+            (!id || (s->id && !strcmp(s->id, id))))
+            return s->dev;
+    }
+    return NULL;
 }
 
 size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,

@@ -39,8 +39,9 @@ void devices_free(struct device_set *set); /* NULL is fine */
 size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,
                         size_t max);
 
-/* The balloon, for the functions of devices/virtio_balloon.h; NULL: none. */
-struct virtio_dev *devices_balloon(const struct device_set *set);
+/* By VIRTIO_ID_* and, unless it is NULL, the id of its section. */
+struct virtio_dev *devices_find(const struct device_set *set,
+                                uint32_t virtio_id, const char *id) MUST_CHECK;
 
 /* Ends waits of vCPU threads inside register accesses. Thread: any. */
 void devices_cancel_waits(struct device_set *set);

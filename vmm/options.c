@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/options.h"
 
+#include "vmm/http_parse.h"
+
 #include <ctype.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+
+#define OPT_MAX_BODY     (64u << 20)
+#define OPT_DEFAULT_SOCK "/run/firecracker.socket"
 
 struct option_row {
     const char *name;
@@ -85,6 +90,58 @@ static int opt_start_us(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_api_sock(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    (void)err;
+    o->api_sock = v;
+    return 0;
+}
+
+static int opt_metrics_path(struct vmm_options *o, const char *v,
+                            struct errmsg *err)
+{
+    (void)err;
+    o->metrics_path = v;
+    return 0;
+}
+
+static int opt_max_body(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    if (util_parse_u64(v, 1, OPT_MAX_BODY, &o->max_body))
+        return err_set(err, -EINVAL,
+                       "--http-api-max-payload-size: %s is no number of bytes "
+                       "from 1 to %u",
+                       v, OPT_MAX_BODY);
+    return 0;
+}
+
+/* What the jailer hands on about its own start; nothing is made of it. */
+static int opt_cpu_us(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    uint64_t us = 0;
+
+    (void)o;
+    if (util_parse_u64(v, 0, UINT64_MAX, &us))
+        return err_set(err, -EINVAL,
+                       "--start-time-cpu-us, --parent-cpu-time-us: %s is no "
+                       "number",
+                       v);
+    return 0;
+}
+
+/* What holds anyway: there is no filter that could be left out, and lines in a
+ * log file say their level. */
+static int opt_holds_anyway(struct vmm_options *o, const char *v,
+                            struct errmsg *err)
+{
+    (void)o;
+    (void)v;
+    (void)err;
+    return 0;
+}
+
 static int opt_no_api(struct vmm_options *o, const char *v, struct errmsg *err)
 {
     (void)v;
@@ -137,8 +194,10 @@ static int opt_version(struct vmm_options *o, const char *v, struct errmsg *err)
 static const struct option_row option_rows[] = {
     {"config-file", "FILE", "what the VM is, JSON in Firecracker's format",
      opt_config_file},
-    {"no-api", NULL, "no control socket (this version has none yet)",
-     opt_no_api},
+    {"api-sock", "PATH", "take requests on this Unix socket", opt_api_sock},
+    {"no-api", NULL, "no control socket", opt_no_api},
+    {"http-api-max-payload-size", "BYTES", "longest body (default 51200)",
+     opt_max_body},
     {"id", "ID", "name of this VM in log lines", opt_id},
     {"exit-file", "FILE", "new file for the reason of the end, as JSON",
      opt_exit_file},
@@ -148,6 +207,14 @@ static const struct option_row option_rows[] = {
      opt_log_path},
     {"level", "LEVEL", "Off, Error, Warn (default), Info, Debug or Trace",
      opt_level},
+    {"show-level", NULL, "accepted: lines in a log file say their level",
+     opt_holds_anyway},
+    {"metrics-path", "FILE", "write metrics there, a JSON line a minute",
+     opt_metrics_path},
+    {"no-seccomp", NULL, "accepted: this version has no filter yet",
+     opt_holds_anyway},
+    {"start-time-cpu-us", "N", "accepted, from a jailer", opt_cpu_us},
+    {"parent-cpu-time-us", "N", "accepted, from a jailer", opt_cpu_us},
     {"start-time-us", "N", "monotonic time at exec, for the timings",
      opt_start_us},
     {"check", NULL, "check the configuration, start nothing", opt_check},
@@ -197,12 +264,44 @@ static int options_one(char **argv, int *i, int argc, struct vmm_options *out,
     return row->set(out, value, err);
 }
 
+static bool options_as_firecracker(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+
+    return !strncmp(slash ? slash + 1 : program, "firecracker", 11);
+}
+
+/* What one option says about another. */
+static int options_settle(struct vmm_options *o, struct errmsg *err)
+{
+    if (o->no_api && o->api_sock)
+        return err_set(err, -EINVAL,
+                       "--no-api and --api-sock exclude each other");
+    if (o->no_api && !o->config_file)
+        return err_set(err, -EINVAL, "--no-api needs a --config-file");
+    /*
+     * Under our own name there is no socket at a fixed path: a second machine
+     * with a configuration file would fail for nothing that it needs.
+     */
+    if (o->as_firecracker && !o->api_sock && !o->no_api)
+        o->api_sock = OPT_DEFAULT_SOCK;
+    if (!o->config_file && !o->api_sock)
+        return err_set(err, -EINVAL,
+                       "neither --config-file nor --api-sock; mote-vmm --help "
+                       "lists the arguments");
+    if (o->check && !o->config_file)
+        return err_set(err, -EINVAL, "--check needs a --config-file");
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct vmm_options *out,
                   struct errmsg *err)
 {
     memset(out, 0, sizeof(*out));
     out->lifeline_fd = -1;
     out->level = LOG_WARN;
+    out->max_body = HTTP_DEFAULT_BODY;
+    out->as_firecracker = argc > 0 && options_as_firecracker(argv[0]);
     for (int i = 1; i < argc; i++) {
         int rc = options_one(argv, &i, argc, out, err);
 
@@ -211,15 +310,13 @@ int options_parse(int argc, char **argv, struct vmm_options *out,
     }
     if (out->help || out->version || out->probe)
         return 0;
-    if (!out->config_file)
-        return err_set(err, -EINVAL,
-                       "no --config-file; mote-vmm --help lists the arguments");
-    return 0;
+    return options_settle(out, err);
 }
 
 void options_print_help(FILE *out)
 {
     fprintf(out, "usage: mote-vmm --config-file FILE [options]\n"
+                 "       mote-vmm --api-sock PATH [options]\n"
                  "Runs one virtual machine; the process is the machine.\n\n");
     for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
         char left[40];
@@ -227,7 +324,7 @@ void options_print_help(FILE *out)
         (void)snprintf(left, sizeof(left), "--%s%s%s", option_rows[i].name,
                        option_rows[i].arg ? " " : "",
                        option_rows[i].arg ? option_rows[i].arg : "");
-        fprintf(out, "  %-22s %s\n", left, option_rows[i].help);
+        fprintf(out, "  %-33s %s\n", left, option_rows[i].help);
     }
     fprintf(out, "\nThe guest's serial port is standard input and output.\n"
                  "Exit codes: 0 poweroff, halt, reboot or stopped by request; "

@@ -12,8 +12,13 @@
 
 #include <stdio.h>
 
+/* The release whose control API and command line are spoken. */
+#define OPTIONS_FIRECRACKER "1.17.0"
+
 struct vmm_options {
     const char *config_file;
+    const char *api_sock; /* NULL: no control socket */
+    const char *metrics_path;
     const char *exit_file;
     const char *log_path;
     const char *id;
@@ -21,7 +26,9 @@ struct vmm_options {
     bool level_given;
     int lifeline_fd;   /* -1: none */
     uint64_t start_us; /* CLOCK_MONOTONIC at exec; 0: not given */
+    uint64_t max_body; /* bytes of a request's body */
     bool no_api;
+    bool as_firecracker; /* that is the name we were started under */
     bool check;
     bool probe;
     bool test_exit;

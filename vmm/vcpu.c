@@ -21,6 +21,12 @@ struct vcpu {
     bool has_thread;
     pthread_t thread;
     atomic_bool stop;
+    /* guarded by lock, as are all writes of run->immediate_exit */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool paused;
+    uint32_t pauses; /* asked for so far */
+    uint32_t told;   /* and answered by env.paused() */
 };
 
 /* The signal only has to interrupt KVM_RUN. */
@@ -66,6 +72,8 @@ int vcpu_new(const struct kvm *kvm, uint32_t index, const struct vcpu_env *env,
     v->index = index;
     v->env = *env;
     v->run = MAP_FAILED;
+    (void)pthread_mutex_init(&v->lock, NULL); /* neither fails on Linux */
+    (void)pthread_cond_init(&v->changed, NULL);
     v->run_bytes = (size_t)kvm->vcpu_mmap_bytes;
     v->fd = ioctl(kvm->vm_fd, KVM_CREATE_VCPU, index);
     if (v->fd < 0)
@@ -217,6 +225,42 @@ static bool vcpu_stopped(struct vcpu *v)
     return atomic_load_explicit(&v->stop, memory_order_acquire);
 }
 
+/* Read by KVM at each entry: closes the gap between a check of ours and the
+ * entry, where a signal alone would be lost. */
+static void vcpu_set_immediate_exit_locked(struct vcpu *v, uint8_t on)
+{
+    __atomic_store_n(&v->run->immediate_exit, on, __ATOMIC_RELEASE);
+}
+
+/*
+ * Called where KVM_RUN came back without an exit to handle, so that nothing
+ * the guest did is half done. Returns at once unless a pause is on.
+ */
+static void vcpu_rest(struct vcpu *v)
+{
+    bool rested = false;
+
+    (void)pthread_mutex_lock(&v->lock);
+    while (v->paused && !vcpu_stopped(v)) {
+        rested = true;
+        if (v->told != v->pauses) {
+            v->told = v->pauses;
+            (void)pthread_mutex_unlock(&v->lock);
+            v->env.paused(v->env.arg, v->index);
+            (void)pthread_mutex_lock(&v->lock);
+            continue;
+        }
+        (void)pthread_cond_wait(&v->changed, &v->lock);
+    }
+    if (rested && !vcpu_stopped(v))
+        vcpu_set_immediate_exit_locked(v, 0);
+    (void)pthread_mutex_unlock(&v->lock);
+    /* Tells the guest's soft lockup watchdog; refused where the guest does
+     * not use KVM's clock. */
+    if (rested)
+        (void)ioctl(v->fd, KVM_KVMCLOCK_CTRL, 0);
+}
+
 static void *vcpu_main(void *arg)
 {
     struct vcpu *v = arg;
@@ -231,8 +275,10 @@ static void *vcpu_main(void *arg)
             vcpu_handle_exit(v);
             continue;
         }
-        if (errno == EINTR || errno == EAGAIN)
+        if (errno == EINTR || errno == EAGAIN) {
+            vcpu_rest(v);
             continue;
+        }
         log_msg(v->env.log, LOG_ERROR, "vCPU %u: KVM_RUN failed: %s", v->index,
                 err_reason(neg_errno()));
         vcpu_fatal(v, STOP_KVM_ERROR, 0);
@@ -252,15 +298,40 @@ int vcpu_start(struct vcpu *v, struct errmsg *err)
     return 0;
 }
 
-void vcpu_kick(struct vcpu *v)
+static void vcpu_interrupt(struct vcpu *v)
 {
-    /* pairs with: vcpu_stopped() */
-    atomic_store_explicit(&v->stop, true, memory_order_release);
-    /* Read by KVM at each entry: closes the gap between the check above and
-     * the entry, where a signal alone would be lost. */
-    __atomic_store_n(&v->run->immediate_exit, 1, __ATOMIC_RELEASE);
     if (v->has_thread)
         (void)pthread_kill(v->thread, vcpu_signal()); /* gone: fine */
+}
+
+void vcpu_kick(struct vcpu *v)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    /* pairs with: vcpu_stopped() */
+    atomic_store_explicit(&v->stop, true, memory_order_release);
+    vcpu_set_immediate_exit_locked(v, 1);
+    (void)pthread_cond_signal(&v->changed);
+    (void)pthread_mutex_unlock(&v->lock);
+    vcpu_interrupt(v);
+}
+
+void vcpu_pause(struct vcpu *v)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    v->paused = true;
+    v->pauses++;
+    vcpu_set_immediate_exit_locked(v, 1);
+    (void)pthread_cond_signal(&v->changed);
+    (void)pthread_mutex_unlock(&v->lock);
+    vcpu_interrupt(v);
+}
+
+void vcpu_resume(struct vcpu *v)
+{
+    (void)pthread_mutex_lock(&v->lock);
+    v->paused = false;
+    (void)pthread_cond_signal(&v->changed);
+    (void)pthread_mutex_unlock(&v->lock);
 }
 
 void vcpu_free(struct vcpu *v)
@@ -274,5 +345,7 @@ void vcpu_free(struct vcpu *v)
     if (v->run != MAP_FAILED)
         (void)munmap(v->run, v->run_bytes);
     drop_fd(&v->fd);
+    (void)pthread_cond_destroy(&v->changed);
+    (void)pthread_mutex_destroy(&v->lock);
     free(v);
 }

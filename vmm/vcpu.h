@@ -7,7 +7,8 @@
  * accesses to the buses and says how it ended.
  *
  * Ownership: owns its fd, its kvm_run mapping and its thread; borrows all of
- * the env. Threads: create, start, join on the main thread; vcpu_kick() on any.
+ * the env. Threads: create, start, join on the main thread; vcpu_kick(),
+ * vcpu_pause() and vcpu_resume() on any.
  * Errors: -errno with a line in `err`; a running vCPU reports by the stop hook.
  */
 
@@ -31,6 +32,8 @@ struct vcpu_env {
      * very last act. */
     void (*first_run)(void *arg, uint32_t index);
     void (*ended)(void *arg, uint32_t index);
+    /* Told on the vCPU's thread: after vcpu_pause(), it rests. */
+    void (*paused)(void *arg, uint32_t index);
     void *arg;
 };
 
@@ -38,6 +41,12 @@ int vcpu_new(const struct kvm *kvm, uint32_t index, const struct vcpu_env *env,
              struct vcpu **out_vcpu, struct errmsg *err) MUST_CHECK;
 int vcpu_fd(const struct vcpu *v);
 int vcpu_start(struct vcpu *v, struct errmsg *err) MUST_CHECK;
+/*
+ * Makes the thread leave KVM_RUN, with what the guest was doing to a device
+ * completed, and rest; env.paused() follows, unless the vCPU ends first.
+ */
+void vcpu_pause(struct vcpu *v);
+void vcpu_resume(struct vcpu *v); /* idempotent */
 /* Makes the thread leave KVM_RUN for good. Idempotent. */
 void vcpu_kick(struct vcpu *v);
 /* Kicks, joins the thread if one runs, frees. NULL is fine. */

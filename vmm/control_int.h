@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_CONTROL_INT_H
+#define VMM_CONTROL_INT_H
+
+/*
+ * Between control.c, which owns the process's parts, and api_*.c, which act on
+ * them for clients. thread: io
+ */
+
+#include "vmm/api_server.h"
+#include "vmm/config_doc.h"
+#include "vmm/endings.h"
+#include "vmm/machine.h"
+#include "vmm/metrics.h"
+#include "vmm/options.h"
+
+#define API_MAX_ROUTES 64u
+/* What a line of the parser begins with when a client is at fault. */
+#define API_BODY_ERROR                                                         \
+    "An error occurred when deserializing the json body of a request"
+
+/* Requests of one route: in all, and what the last line of metrics said. */
+struct api_stat {
+    uint64_t count;
+    uint64_t fails;
+    uint64_t told_count;
+    uint64_t told_fails;
+};
+
+struct control {
+    const struct vmm_options *options; /* borrowed, as are log and start_ns */
+    struct log *log;
+    uint64_t start_ns;
+    struct evloop *loop;
+    struct endings endings;
+    json_t *doc;             /* the configuration as clients see it */
+    struct vm_config config; /* what it says */
+    struct machine *machine; /* NULL before it was started */
+    struct api_server *api;  /* NULL: no control socket */
+    struct metrics *metrics; /* NULL: none asked for */
+    int log_fd;              /* -1: standard error */
+    int serial_fd;           /* -1: standard output */
+    uint32_t early_signal;   /* what ended us before there was a machine */
+    struct api_stat stats[API_MAX_ROUTES];
+    uint64_t told_lost_lines;
+    uint64_t told_lost_metrics;
+};
+
+static inline const char *control_id(const struct control *c)
+{
+    return c->options->id ? c->options->id : "anonymous-instance";
+}
+
+/*
+ * Makes `doc` the configuration if it is a good one; takes the reference in
+ * any case. -EINVAL or -ENOMEM with a line, and the old one stays.
+ */
+int control_adopt(struct control *c, json_t *doc,
+                  struct errmsg *err) MUST_CHECK;
+/* The same in two steps, with something that may fail between them. */
+int control_parse(json_t *doc, struct vm_config *out,
+                  struct errmsg *err) MUST_CHECK;
+void control_replace(struct control *c, json_t *doc, struct vm_config *config);
+
+/* Builds the machine and starts it. On failure there is none, unless its vCPUs
+ * could not be started: then the process ends. */
+int control_boot(struct control *c, struct errmsg *err) MUST_CHECK;
+
+/* control_output.c: what the section of `config` says, from now on. */
+int control_set_logger(struct control *c, const struct vm_config *config,
+                       struct errmsg *err) MUST_CHECK;
+int control_set_metrics(struct control *c, const struct vm_config *config,
+                        struct errmsg *err) MUST_CHECK;
+int control_set_serial(struct control *c, const struct vm_config *config,
+                       struct errmsg *err) MUST_CHECK;
+/* What the command line says about the log; --log-path wins nothing over a
+ * later section. */
+int control_open_log(struct control *c, struct errmsg *err) MUST_CHECK;
+void control_output_fini(struct control *c);
+
+/* api_routes.c: one request of the control socket; `arg` is the control. */
+void api_dispatch(void *arg, const struct http_request *req);
+/* Adds the counts of requests since the last line. */
+void api_gather(struct control *c, json_t *line);
+
+#endif

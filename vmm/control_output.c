@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where log, metrics and the guest's serial port go. */
+#include "vmm/cleanup.h"
+#include "vmm/control_int.h"
+#include "vmm/sink.h"
+
+/* Takes `fd` over: log lines go there from now on. */
+static void control_take_log(struct control *c, int fd)
+{
+    c->log->fd = fd;
+    c->log->stamps = true;
+    drop_fd(&c->log_fd);
+    c->log_fd = fd;
+}
+
+int control_open_log(struct control *c, struct errmsg *err)
+{
+    const struct vmm_options *o = c->options;
+    int fd = -1;
+    int rc;
+
+    c->log->level = o->level;
+    c->log->show_level = true; /* a section "logger" may turn it off */
+    if (o->id)
+        c->log->prefix = o->id;
+    if (!o->log_path)
+        return 0;
+    rc = sink_open(o->log_path, &fd);
+    if (rc)
+        return err_set(err, rc, "--log-path %s: %s", o->log_path,
+                       err_reason(rc));
+    control_take_log(c, fd);
+    return 0;
+}
+
+int control_set_logger(struct control *c, const struct vm_config *config,
+                       struct errmsg *err)
+{
+    const struct config_output *o = &config->output;
+    int fd = -1;
+
+    if (!o->logger)
+        return 0;
+    if (o->log_path) {
+        int rc = sink_open(o->log_path, &fd);
+
+        if (rc)
+            return err_set(err, rc, "log_path %s: %s", o->log_path,
+                           err_reason(rc));
+        control_take_log(c, fd);
+    }
+    c->log->level = o->log_level;
+    c->log->show_level = o->log_show_level;
+    return 0;
+}
+
+static void control_gather_logger(struct control *c, json_t *line)
+{
+    uint64_t lines = c->log->lost;
+    uint64_t metrics = metrics_num_lost(c->metrics);
+
+    (void)json_object_set_new(
+        line, "logger",
+        json_pack("{s:I, s:I}", "missed_log_count",
+                  (json_int_t)(lines - c->told_lost_lines),
+                  "missed_metrics_count",
+                  (json_int_t)(metrics - c->told_lost_metrics)));
+    c->told_lost_lines = lines;
+    c->told_lost_metrics = metrics;
+}
+
+/* While the VM is paused, its metrics wait too. */
+static bool control_gather(void *arg, json_t *line)
+{
+    struct control *c = arg;
+
+    if (c->machine && machine_state(c->machine) != MACHINE_RUNNING)
+        return false;
+    /* A group that lacks memory is missing from the line. */
+    api_gather(c, line);
+    control_gather_logger(c, line);
+    return true;
+}
+
+int control_set_metrics(struct control *c, const struct vm_config *config,
+                        struct errmsg *err)
+{
+    const struct config_output *o = &config->output;
+    const struct metrics_args args = {
+        .loop = c->loop,
+        .path = o->metrics_path,
+        .id = o->metrics_emit_id ? control_id(c) : NULL,
+        .properties = o->metrics_properties,
+        .gather = control_gather,
+        .arg = c,
+    };
+
+    if (!o->metrics_path)
+        return 0;
+    if (c->metrics)
+        return err_set(err, -EEXIST,
+                       "metrics: the metrics system is configured already");
+    return metrics_new(&args, &c->metrics, err);
+}
+
+int control_set_serial(struct control *c, const struct vm_config *config,
+                       struct errmsg *err)
+{
+    const char *path = config->output.serial_path;
+    int fd = -1;
+    int rc = path ? sink_open(path, &fd) : 0;
+
+    if (rc)
+        return err_set(err, rc, "serial_out_path %s: %s", path, err_reason(rc));
+    drop_fd(&c->serial_fd);
+    c->serial_fd = fd;
+    return 0;
+}
+
+void control_output_fini(struct control *c)
+{
+    metrics_free(c->metrics);
+    c->metrics = NULL;
+    drop_fd(&c->serial_fd);
+    if (c->log_fd >= 0) {
+        c->log->fd = STDERR_FILENO;
+        c->log->stamps = false;
+        drop_fd(&c->log_fd);
+    }
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_MACHINE_INT_H
+#define VMM_MACHINE_INT_H
+
+/*
+ * Between machine.c, which builds the parts and takes them down, and
+ * machine_life.c, which runs, pauses and ends them. Nobody else includes it.
+ */
+
+#include "devices/exit_port.h"
+#include "devices/i8042.h"
+#include "devices/uart.h"
+#include "vmm/machine.h"
+#include "vmm/machine_devices.h"
+#include "vmm/vcpu.h"
+
+#include <stdatomic.h>
+
+struct machine {
+    struct machine_options options;
+    struct evloop *loop; /* borrowed */
+    struct guest_mem *mem;
+    struct kvm kvm;
+    struct irq_table irqs;
+    struct bus *pio;
+    struct bus *mmio;
+    struct register_pages pages;
+    struct uart *uart;
+    struct i8042 *kbc;
+    struct exit_port *exit_port;
+    struct device_set *devices;
+    struct cpu_id *cpu_id;
+    uint32_t num_vcpus;
+    struct vcpu *vcpus[LAYOUT_MAX_VCPUS];
+
+    _Atomic uint64_t first_run_ns;
+    /* Why the VM ends. Reason and detail are packed into one word, so that
+     * the first one given is kept whole. */
+    _Atomic uint64_t stop_word;
+    atomic_bool stop_posted;
+    struct ev_call stop_call;
+    struct ev_call ended_calls[LAYOUT_MAX_VCPUS];
+    struct ev_call paused_calls[LAYOUT_MAX_VCPUS];
+    uint32_t num_ended;   /* io thread */
+    uint32_t num_started; /* io thread */
+    bool stopping;        /* io thread */
+    /* io thread */
+    enum machine_state state;
+    uint32_t num_paused;
+    machine_paused_fn on_paused;
+    void *on_paused_arg;
+};
+
+/* The hooks of a vCPU and of whatever may end the VM; `arg` is the machine. */
+void machine_init_calls(struct machine *m);
+void machine_first_run(void *arg, uint32_t index);
+void machine_vcpu_ended(void *arg, uint32_t index);
+void machine_vcpu_paused(void *arg, uint32_t index);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A machine that is built: started, paused, resumed, ended. */
+#include "vmm/machine_int.h"
+
+#include <string.h>
+
+/* --- ending ----------------------------------------------------------------
+ */
+
+static void machine_request_stop(void *arg, enum stop_reason reason,
+                                 uint32_t detail)
+{
+    struct machine *m = arg;
+    uint64_t word = (uint64_t)reason << 32 | detail;
+    uint64_t none = 0;
+
+    if (!atomic_compare_exchange_strong(&m->stop_word, &none, word) &&
+        reason == STOP_PANIC)
+        atomic_store(&m->stop_word, word);
+    if (!atomic_exchange(&m->stop_posted, true))
+        evloop_post(m->loop, &m->stop_call);
+}
+
+struct stop_hook machine_stop_hook(struct machine *m)
+{
+    return (struct stop_hook){machine_request_stop, m};
+}
+
+static void machine_devices_down(void *arg)
+{
+    struct machine *m = arg;
+
+    uart_flush(m->uart);
+    evloop_stop(m->loop);
+}
+
+static void machine_vcpus_down(struct machine *m)
+{
+    devices_shutdown(m->devices, machine_devices_down, m);
+}
+
+/* thread: io */
+static void machine_on_stop(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    m->stopping = true;
+    devices_cancel_waits(m->devices);
+    for (uint32_t i = 0; i < m->num_started; i++)
+        vcpu_kick(m->vcpus[i]);
+    if (m->num_ended == m->num_started)
+        machine_vcpus_down(m);
+}
+
+/* thread: io; posted by each vCPU as its last act */
+static void machine_on_ended(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    m->num_ended++;
+    if (m->stopping && m->num_ended == m->num_started)
+        machine_vcpus_down(m);
+}
+
+void machine_vcpu_ended(void *arg, uint32_t index)
+{
+    struct machine *m = arg;
+
+    evloop_post(m->loop, &m->ended_calls[index]);
+}
+
+void machine_first_run(void *arg, uint32_t index)
+{
+    struct machine *m = arg;
+
+    if (index == 0)
+        atomic_store(&m->first_run_ns, util_now_ns() - m->options.start_ns);
+}
+
+/* --- running ---------------------------------------------------------------
+ */
+
+int machine_start(struct machine *m, struct errmsg *err)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < m->num_vcpus && rc == 0; i++) {
+        rc = vcpu_start(m->vcpus[i], err);
+        if (rc == 0)
+            m->num_started++;
+    }
+    if (rc)
+        machine_request_stop(m, STOP_INTERNAL, 0);
+    return rc;
+}
+
+/* thread: io; posted by each vCPU that rests */
+static void machine_on_paused(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    if (++m->num_paused < m->num_started || m->stopping)
+        return;
+    m->state = MACHINE_PAUSED;
+    m->on_paused(m->on_paused_arg);
+}
+
+void machine_vcpu_paused(void *arg, uint32_t index)
+{
+    struct machine *m = arg;
+
+    evloop_post(m->loop, &m->paused_calls[index]);
+}
+
+void machine_pause(struct machine *m, machine_paused_fn done, void *arg)
+{
+    if (m->state == MACHINE_PAUSED) {
+        done(arg);
+        return;
+    }
+    m->state = MACHINE_PAUSING;
+    m->num_paused = 0;
+    m->on_paused = done;
+    m->on_paused_arg = arg;
+    for (uint32_t i = 0; i < m->num_started; i++)
+        vcpu_pause(m->vcpus[i]);
+}
+
+void machine_resume(struct machine *m)
+{
+    m->state = MACHINE_RUNNING;
+    for (uint32_t i = 0; i < m->num_started; i++)
+        vcpu_resume(m->vcpus[i]);
+}
+
+enum machine_state machine_state(const struct machine *m)
+{
+    return m->state;
+}
+
+bool machine_ctrl_alt_del(struct machine *m)
+{
+    return i8042_press_ctrl_alt_del(m->kbc);
+}
+
+struct virtio_dev *machine_find_device(struct machine *m, uint32_t virtio_id,
+                                       const char *id)
+{
+    return devices_find(m->devices, virtio_id, id);
+}
+
+void machine_init_calls(struct machine *m)
+{
+    m->stop_call = (struct ev_call){.fn = machine_on_stop, .arg = m};
+    for (size_t i = 0; i < LAYOUT_MAX_VCPUS; i++) {
+        m->ended_calls[i] = (struct ev_call){.fn = machine_on_ended, .arg = m};
+        m->paused_calls[i] =
+            (struct ev_call){.fn = machine_on_paused, .arg = m};
+    }
+}
+
+void machine_collect(struct machine *m, struct machine_result *out)
+{
+    struct exit_port_mark marks[MACHINE_MAX_MARKS];
+    uint64_t word = atomic_load(&m->stop_word);
+
+    memset(out, 0, sizeof(*out));
+    out->reason = (enum stop_reason)(word >> 32);
+    out->detail = (uint32_t)word;
+    out->first_run_ns = atomic_load(&m->first_run_ns);
+    out->num_marks = exit_port_marks(m->exit_port, marks, ARRAY_SIZE(marks));
+    for (size_t i = 0; i < out->num_marks; i++) {
+        out->marks[i].mark = marks[i].mark;
+        out->marks[i].at_ns = marks[i].at_ns;
+    }
+}
