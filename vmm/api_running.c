@@ -121,38 +121,3 @@ int api_patch_net(struct api_call *c)
                    "network-interfaces: changing one that runs is not "
                    "supported by this version.");
 }
-
-static int api_no_balloon(struct api_call *c)
-{
-    return err_set(&c->err, -ENODEV, "There is no balloon device.");
-}
-
-int api_patch_balloon(struct api_call *c)
-{
-    return api_no_balloon(c);
-}
-
-int api_get_balloon_stats(struct api_call *c)
-{
-    return api_no_balloon(c);
-}
-
-int api_patch_balloon_stats(struct api_call *c)
-{
-    return api_no_balloon(c);
-}
-
-int api_hinting_start(struct api_call *c)
-{
-    return api_no_balloon(c);
-}
-
-int api_hinting_stop(struct api_call *c)
-{
-    return api_no_balloon(c);
-}
-
-int api_hinting_status(struct api_call *c)
-{
-    return api_no_balloon(c);
-}

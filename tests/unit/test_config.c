@@ -124,7 +124,20 @@ static void test_config_refusals_name_the_field(void **state)
         {"{\"boot-source\":{\"kernel_image_path\":\"/k\",\"x\":1}}",
          "boot-source.x: unknown"},
         {"{" K ",\"mystery\":{}}", "mystery: unknown section"},
-        {"{" K ",\"metrics\":{\"x\":1}}", "metrics: not supported"},
+        {"{" K ",\"pmem\":[{}]}", "pmem: not supported"},
+        {"{" K ",\"metrics\":{\"x\":1}}", "metrics.x: unknown"},
+        {"{" K ",\"metrics\":{\"emit_id\":1}}", "metrics.emit_id: must"},
+        {"{" K ",\"metrics\":{\"properties\":{\"a\":1}}}",
+         "metrics.properties: must be an object of strings"},
+        {"{" K ",\"logger\":{\"x\":1}}", "logger.x: unknown"},
+        {"{" K ",\"logger\":{\"level\":\"loud\"}}", "logger.level: must"},
+        {"{" K ",\"logger\":{\"level\":7}}", "logger.level: must"},
+        {"{" K ",\"logger\":{\"module\":\"a\"}}", "module: not supported"},
+        {"{" K ",\"logger\":{\"show_log_origin\":true}}",
+         "show_log_origin: not supported"},
+        {"{" K ",\"serial\":{\"x\":1}}", "serial.x: unknown"},
+        {"{" K ",\"serial\":{\"rate_limiter\":{}}}",
+         "rate_limiter: not supported"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":0}}", "vcpu_count"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":33}}", "from 1 to 32"},
         {"{" K ",\"machine-config\":{\"vcpu_count\":\"1\"}}", "vcpu_count"},
@@ -179,6 +192,35 @@ static void test_config_refusals_name_the_field(void **state)
                      bad[i].named);
         config_fini(&c);
     }
+}
+
+static void test_config_output_sections_are_read(void **state)
+{
+    struct errmsg err = {""};
+    struct vm_config c;
+
+    (void)state;
+    assert_int_equal(
+        load("{" K ",\"logger\":{\"log_path\":\"/l\",\"level\":\"debug\","
+             "\"show_level\":true,\"show_log_origin\":false,"
+             "\"module\":null},"
+             "\"metrics\":{\"metrics_path\":\"/m\",\"emit_id\":true,"
+             "\"properties\":{\"a\":\"b\"}},"
+             "\"serial\":{\"serial_out_path\":\"/s\"}}",
+             &c, &err),
+        0);
+    assert_true(c.output.logger && c.output.log_show_level);
+    assert_string_equal(c.output.log_path, "/l");
+    assert_int_equal(c.output.log_level, LOG_DEBUG);
+    assert_string_equal(c.output.metrics_path, "/m");
+    assert_true(c.output.metrics_emit_id);
+    assert_string_equal(c.output.metrics_properties, "{\"a\":\"b\"}");
+    assert_string_equal(c.output.serial_path, "/s");
+    config_fini(&c);
+    assert_int_equal(
+        load("{" K ",\"logger\":{\"show_level\":false}}", &c, &err), 0);
+    assert_int_equal(c.output.log_level, LOG_INFO);
+    config_fini(&c);
 }
 
 #define B(fields) "{" K ",\"balloon\":{" fields "}}"
@@ -391,6 +433,33 @@ static void test_options_both_value_forms(void **state)
     assert_int_equal(o.lifeline_fd, 0);
 }
 
+/* Every flag that a jailer or a client library passes. */
+static void test_options_of_firecracker_are_taken(void **state)
+{
+    char *argv[] = {(char[]){"/usr/bin/firecracker-v1.17"},
+                    (char[]){"--no-seccomp"},
+                    (char[]){"--start-time-us=1"},
+                    (char[]){"--start-time-cpu-us=2"},
+                    (char[]){"--parent-cpu-time-us=3"},
+                    (char[]){"--show-level"},
+                    (char[]){"--metrics-path=/m"}};
+    struct errmsg err = {""};
+    struct vmm_options o;
+
+    (void)state;
+    assert_int_equal(options_parse(ARRAY_SIZE(argv), argv, &o, &err), 0);
+    assert_true(o.as_firecracker);
+    assert_string_equal(o.api_sock, "/run/firecracker.socket");
+    assert_string_equal(o.metrics_path, "/m");
+    assert_int_equal(o.start_us, 1);
+    assert_int_equal(o.max_body, 51200);
+    /* Under our own name there is a socket only where one is asked for. */
+    assert_int_equal(parse("--config-file c", &o, &err), 0);
+    assert_null(o.api_sock);
+    assert_int_equal(parse("--api-sock /s --id x", &o, &err), 0);
+    assert_string_equal(o.api_sock, "/s");
+}
+
 static void test_options_refusals_name_the_word(void **state)
 {
     static const struct {
@@ -407,6 +476,12 @@ static void test_options_refusals_name_the_word(void **state)
         {"--id a/b --config-file c", "--id"},
         {"--lifeline-fd 999 --config-file c", "999"},
         {"--start-time-us x --config-file c", "x is no number"},
+        {"--start-time-cpu-us x --config-file c", "x is no"},
+        {"--no-api", "--no-api needs a --config-file"},
+        {"--check --api-sock s", "--check needs"},
+        {"--no-api --api-sock s --config-file c", "exclude"},
+        {"--http-api-max-payload-size 0 --api-sock s", "from 1 to"},
+        {"--http-api-max-payload-size 9z --api-sock s", "from 1 to"},
     };
 
     (void)state;
@@ -428,12 +503,14 @@ int main(void)
         cmocka_unit_test(test_config_refusals_name_the_field),
         cmocka_unit_test(test_config_console_ports_are_read),
         cmocka_unit_test(test_config_console_port_refusals_say_why),
+        cmocka_unit_test(test_config_output_sections_are_read),
         cmocka_unit_test(test_config_balloon_is_read),
         cmocka_unit_test(test_config_balloon_refusals_name_the_field),
         cmocka_unit_test(
             test_BL_023_socket_path_of_107_bytes_works_108_is_refused),
         cmocka_unit_test(test_config_missing_file_is_named),
         cmocka_unit_test(test_options_both_value_forms),
+        cmocka_unit_test(test_options_of_firecracker_are_taken),
         cmocka_unit_test(test_options_refusals_name_the_word),
     };
 

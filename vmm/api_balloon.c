@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests to the balloon of a running machine. */
+#include "vmm/api_int.h"
+
+#include "devices/virtio_balloon.h"
+
+#include <linux/virtio_balloon.h>
+#include <linux/virtio_ids.h>
+
+/* NULL with a line: there is none. */
+static struct virtio_dev *api_balloon(struct api_call *c)
+{
+    struct virtio_dev *dev =
+        machine_find_device(c->ctl->machine, VIRTIO_ID_BALLOON, NULL);
+
+    if (!dev)
+        (void)err_set(&c->err, -ENODEV, "There is no balloon device.");
+    return dev;
+}
+
+/* Nothing but `fields` in the body, and a balloon. */
+static int api_balloon_begin(struct api_call *c, const char *const *fields,
+                             struct virtio_dev **out_dev)
+{
+    int rc = api_only_fields(c, fields);
+
+    if (rc)
+        return rc;
+    *out_dev = api_balloon(c);
+    return *out_dev ? 0 : -ENODEV;
+}
+
+/* The section as it is with the body's fields over it, read by the parser. */
+static int api_balloon_parse(struct api_call *c, json_t **out_doc,
+                             struct vm_config *out)
+{
+    json_t *merged =
+        config_doc_patched(json_object_get(c->ctl->doc, "balloon"), c->body);
+    json_t *doc =
+        merged ? config_doc_with(c->ctl->doc, "balloon", merged) : NULL;
+    int rc = doc ? control_parse(doc, out, &c->err)
+                 : err_set(&c->err, -ENOMEM, "out of memory");
+
+    json_decref(merged);
+    if (rc)
+        json_decref(doc);
+    else
+        *out_doc = doc;
+    return rc;
+}
+
+static int api_balloon_settle(struct api_call *c, int rc, json_t *doc,
+                              struct vm_config *config)
+{
+    if (rc == 0) {
+        control_replace(c->ctl, doc, config);
+        return 0;
+    }
+    json_decref(doc);
+    config_fini(config);
+    return rc;
+}
+
+int api_patch_balloon(struct api_call *c)
+{
+    static const char *const fields[] = {"amount_mib", NULL};
+    struct virtio_dev *dev = NULL;
+    struct vm_config config;
+    json_t *doc = NULL;
+    int rc = api_balloon_begin(c, fields, &dev);
+
+    if (rc == 0)
+        rc = api_balloon_parse(c, &doc, &config);
+    if (rc)
+        return rc;
+    rc = vballoon_set_target(dev, config.balloon.target_bytes);
+    if (rc)
+        (void)err_set(&c->err, rc,
+                      "balloon: amount_mib is more than the guest's memory of "
+                      "%llu MiB.",
+                      (unsigned long long)(config.mem_bytes / MIB));
+    return api_balloon_settle(c, rc, doc, &config);
+}
+
+int api_patch_balloon_stats(struct api_call *c)
+{
+    static const char *const fields[] = {"stats_polling_interval_s", NULL};
+    struct virtio_dev *dev = NULL;
+    struct vm_config config;
+    json_t *doc = NULL;
+    int rc = api_balloon_begin(c, fields, &dev);
+
+    if (rc == 0)
+        rc = api_balloon_parse(c, &doc, &config);
+    if (rc)
+        return rc;
+    /* The same again is no change, also where there are no statistics. */
+    if (config.balloon.stats_interval_s !=
+        c->ctl->config.balloon.stats_interval_s)
+        rc = vballoon_set_stats_interval(dev, config.balloon.stats_interval_s);
+    if (rc)
+        (void)err_set(&c->err, rc,
+                      "balloon: statistics cannot be turned on or off while "
+                      "the microVM runs.");
+    return api_balloon_settle(c, rc, doc, &config);
+}
+
+/* --- statistics -------------------------------------------------------------
+ */
+
+static int api_add_stats(json_t *out, const struct vballoon_info *info)
+{
+    static const struct {
+        uint32_t tag;
+        const char *name;
+    } stats[] = {
+        {VIRTIO_BALLOON_S_SWAP_IN, "swap_in"},
+        {VIRTIO_BALLOON_S_SWAP_OUT, "swap_out"},
+        {VIRTIO_BALLOON_S_MAJFLT, "major_faults"},
+        {VIRTIO_BALLOON_S_MINFLT, "minor_faults"},
+        {VIRTIO_BALLOON_S_MEMFREE, "free_memory"},
+        {VIRTIO_BALLOON_S_MEMTOT, "total_memory"},
+        {VIRTIO_BALLOON_S_AVAIL, "available_memory"},
+        {VIRTIO_BALLOON_S_CACHES, "disk_caches"},
+        {VIRTIO_BALLOON_S_HTLB_PGALLOC, "hugetlb_allocations"},
+        {VIRTIO_BALLOON_S_HTLB_PGFAIL, "hugetlb_failures"},
+        {VBALLOON_S_OOM_KILL, "oom_kill"},
+        {VBALLOON_S_ALLOC_STALL, "alloc_stall"},
+        {VBALLOON_S_SCAN_ASYNC, "async_scan"},
+        {VBALLOON_S_SCAN_DIRECT, "direct_scan"},
+        {VBALLOON_S_RECLAIM_ASYNC, "async_reclaim"},
+        {VBALLOON_S_RECLAIM_DIRECT, "direct_reclaim"},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(stats) && rc == 0; i++) {
+        if (info->stats_valid & 1u << stats[i].tag)
+            rc = json_object_set_new(
+                out, stats[i].name,
+                json_integer((json_int_t)info->stats[stats[i].tag]));
+    }
+    return rc;
+}
+
+int api_get_balloon_stats(struct api_call *c)
+{
+    const uint64_t page = 4096; /* of the balloon, whatever the guest's are */
+    struct virtio_dev *dev = api_balloon(c);
+    struct vballoon_info info;
+
+    if (!dev)
+        return -ENODEV;
+    if (c->ctl->config.balloon.stats_interval_s == 0)
+        return err_set(&c->err, -ENODEV,
+                       "balloon: statistics are not enabled.");
+    vballoon_get(dev, &info);
+    c->result =
+        json_pack("{s:I, s:I, s:I, s:I}", "target_pages",
+                  (json_int_t)(info.target_bytes / page), "actual_pages",
+                  (json_int_t)(info.actual_bytes / page), "target_mib",
+                  (json_int_t)(info.target_bytes / MIB), "actual_mib",
+                  (json_int_t)(info.actual_bytes / MIB));
+    if (!c->result || api_add_stats(c->result, &info))
+        return err_set(&c->err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+/* --- free page hinting ------------------------------------------------------
+ */
+
+static int api_hinting_error(struct api_call *c, int rc)
+{
+    if (rc == -ENODEV)
+        return err_set(&c->err, rc, "balloon: hinting is not enabled.");
+    return rc ? err_set(&c->err, rc,
+                        "balloon: the guest's driver does no hinting, or does "
+                        "not run.")
+              : 0;
+}
+
+int api_hinting_start(struct api_call *c)
+{
+    static const char *const fields[] = {"acknowledge_on_stop", NULL};
+    const json_t *ack = json_object_get(c->body, fields[0]);
+    struct virtio_dev *dev = NULL;
+    int rc = api_balloon_begin(c, fields, &dev);
+
+    if (rc)
+        return rc;
+    if (ack && !json_is_boolean(ack))
+        return err_set(&c->err, -EINVAL,
+                       API_BODY_ERROR
+                       ": acknowledge_on_stop must be true or false.");
+    /* Left out it is true: the guest gets its pages back by itself. */
+    return api_hinting_error(c,
+                             vballoon_hinting_start(dev, !json_is_false(ack)));
+}
+
+int api_hinting_stop(struct api_call *c)
+{
+    static const char *const fields[] = {NULL};
+    struct virtio_dev *dev = NULL;
+    int rc = api_balloon_begin(c, fields, &dev);
+
+    return rc ? rc : api_hinting_error(c, vballoon_hinting_stop(dev));
+}
+
+int api_hinting_status(struct api_call *c)
+{
+    struct virtio_dev *dev = api_balloon(c);
+    struct vballoon_hinting h;
+    int rc;
+
+    if (!dev)
+        return -ENODEV;
+    rc = api_hinting_error(c, vballoon_hinting_status(dev, &h));
+    if (rc)
+        return rc;
+    c->result =
+        json_pack("{s:I, s:o}", "host_cmd", (json_int_t)h.host_cmd, "guest_cmd",
+                  h.guest_said ? json_integer(h.guest_cmd) : json_null());
+    return c->result ? 0 : err_set(&c->err, -ENOMEM, "out of memory");
+}
