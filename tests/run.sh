@@ -9,8 +9,8 @@ logs=build/test-logs
 mkdir -p "$logs"
 jobs=$(nproc)
 
-check_lanes='build-gcc build-clang lint unit unit-clang build-asan unit-asan seeds build-tsan unit-tsan agent cli'
-kvm_lanes='kernel guest-kernel kvm-here e2e-here mainline'
+check_lanes='build-gcc build-clang lint unit unit-clang build-asan unit-asan seeds build-tsan unit-tsan agent cli api'
+kvm_lanes='kernel guest-kernel kvm-here api-here e2e-here mainline'
 
 # A lane is a command whose last matching line gives its counts; a lane that
 # only builds counts as one test.
@@ -26,11 +26,13 @@ lane() {
     unit-asan) tests/unit/run.sh build-asan/unit ;;
     unit-tsan)
         tests/unit/run.sh build-tsan/unit test_evloop test_virtio_mmio \
-            test_uart test_exit_port test_i8042
+            test_uart test_exit_port test_i8042 test_api_server
         ;;
     seeds) tests/fuzz/run_seeds.sh build-asan/seeds ;;
     agent) tests/agent/run.sh ;;
     cli) tests/cli/run.sh ;;
+    api) tests/api/run.sh --kvm without ;;
+    api-here) tests/api/run.sh --kvm with ;;
     kernel) guest/kernel/build.sh tiny && guest/kernel/build.sh sandbox ;;
     guest-kernel) guest/kernel/test.sh ;;
     kvm-here) tests/kvm/run.sh ;;

@@ -22,13 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 
 from harness import Failure, Host, Skip, Test  # noqa: E402
-import guest_cases  # noqa: E402
-import life_cases  # noqa: E402
-import monitor_cases  # noqa: E402
 
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def options(about):
+    p = argparse.ArgumentParser(description=about.split("\n\n")[0])
     p.add_argument("--vmm", default=os.path.join(ROOT, "build", "mote-vmm"),
                    help="the monitor (default: build/mote-vmm)")
     p.add_argument("--payloads",
@@ -36,6 +33,8 @@ def options():
                         "guest/payloads beside the monitor)")
     p.add_argument("--filter", default="*", metavar="GLOB",
                    help="only the cases whose name matches")
+    p.add_argument("--kvm", choices=("with", "without"),
+                   help="only the cases that need /dev/kvm, or the others")
     p.add_argument("--out", metavar="DIR",
                    help="keep each case's files in a new directory there")
     p.add_argument("--list", action="store_true",
@@ -83,10 +82,15 @@ def run_all(host, cases, out):
     return 1 if count["not ok"] else 0
 
 
-def main():
-    o = options()
-    cases = guest_cases.CASES + life_cases.CASES + monitor_cases.CASES
-    cases = [c for c in cases if fnmatch.fnmatchcase(c.name, o.filter)]
+def wanted(case, o):
+    return (fnmatch.fnmatchcase(case.name, o.filter) and
+            (not o.kvm or case.needs_kvm == (o.kvm == "with")))
+
+
+def main(cases, about):
+    """Runs what the command line asks for; the exit code."""
+    o = options(about)
+    cases = [c for c in cases if wanted(c, o)]
     if o.list:
         for c in cases:
             print(c.name)
@@ -116,4 +120,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import guest_cases
+    import life_cases
+    import monitor_cases
+    sys.exit(main(guest_cases.CASES + life_cases.CASES + monitor_cases.CASES,
+                  __doc__))

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine that is started, driven and ended by the control socket."""
+
+import json
+import os
+import socket
+import time
+
+from client import AFTER, ends, launch, connect, monitor
+from harness import Cases, PATIENCE
+
+CASES = Cases()
+MIB = 1 << 20
+MEASURED = 0.5  # seconds over which CPU time is taken
+
+
+def case(name):
+    return CASES.case(name)
+
+
+def parked(t, args=(), cpus=1, set_up=None):
+    """A guest that has halted for good, started by the socket."""
+    vm, api = monitor(t, args)
+    api.ok("PUT", "/machine-config", {"vcpu_count": cpus, "mem_size_mib": 128})
+    api.boot_source("park")
+    if set_up:
+        set_up(api)
+    api.start()
+    vm.wait_output(b"parked\n")
+    return vm, api
+
+
+# --- start -----------------------------------------------------------------
+
+@case("run_from_nothing_to_the_end")
+def whole(t):
+    vm, api = monitor(t)
+    api.boot_source("compute", "loops=1")
+    api.start()
+    t.judge(vm)
+    t.check(not os.path.lexists(vm.sock), "the socket was left behind")
+
+
+@case("run_calls_in_the_order_of_a_client_library")
+def sdk_order(t):
+    vm, api = monitor(t, ["--id", "a-1", "--no-seccomp"])
+    disk = t.file("disk", size=MIB)
+    began = time.monotonic()
+    for name in ("log", "metrics"):
+        os.mkfifo(t.path(name))
+    api.get("/machine-config")
+    api.ok("PUT", "/logger", {"log_path": t.path("log"), "show_level": True,
+                              "show_log_origin": False})
+    api.ok("PUT", "/metrics", {"metrics_path": t.path("metrics")})
+    api.ok("PUT", "/machine-config", {"vcpu_count": 1, "mem_size_mib": 128,
+                                      "smt": False})
+    api.get("/machine-config")
+    api.boot_source("park")
+    api.ok("PUT", "/drives/0", {
+        "drive_id": "0", "is_root_device": False, "is_read_only": True,
+        "path_on_host": disk, "cache_type": "Writeback"})
+    api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path("v"),
+                             "vsock_id": "1"})
+    spent = time.monotonic() - began
+    t.check(spent < 5, f"the calls before the start took {spent:.2f} s")
+    api.start()
+    t.eq(api.state(), "Running", "state")
+    vm.wait_output(b"parked\n")
+    ends(t, vm)
+
+
+@case("run_a_failed_start_leaves_the_process_usable")
+def failed_start(t):
+    vm, api = monitor(t)
+    disk = t.file("disk", size=MIB)
+    api.boot_source("park")
+    api.drive("a", disk)
+    os.unlink(disk)
+    before = len(os.listdir(f"/proc/{vm.pid}/fd"))
+    for _ in range(3):
+        api.bad("PUT", "/actions", {"action_type": "InstanceStart"}, disk,
+                "No such file")
+        t.eq(api.state(), "Not started", "state")
+    t.file("small", b"")
+    api.ok("PUT", "/machine-config", {"vcpu_count": 1, "mem_size_mib": 128})
+    t.eq(len(os.listdir(f"/proc/{vm.pid}/fd")), before, "descriptors")
+    t.file("disk", size=MIB)
+    api.start()
+    vm.wait_output(b"parked\n")
+    ends(t, vm)
+    t.eq(vm.report["reason"], "request", "reason")
+
+
+@case("run_only_once")
+def once(t):
+    vm, api = parked(t)
+    t.eq(api.bad("PUT", "/actions", {"action_type": "InstanceStart"}), AFTER,
+         "a second start")
+    disk = t.file("disk", size=MIB)
+    for path, body in (
+            ("/machine-config", {"vcpu_count": 1, "mem_size_mib": 128}),
+            ("/boot-source", {"kernel_image_path": t.host.payload("exit")}),
+            ("/drives/a", {"drive_id": "a", "path_on_host": disk,
+                           "is_root_device": False}),
+            ("/network-interfaces/a", {"iface_id": "a",
+                                       "host_dev_name": "tap0"}),
+            ("/vsock", {"guest_cid": 3, "uds_path": "v"}), ("/entropy", {}),
+            ("/serial", {}), ("/logger", {}), ("/mote", {}),
+            ("/metrics", {"metrics_path": "m"}),
+            ("/balloon", {"amount_mib": 1, "deflate_on_oom": False})):
+        t.eq(api.bad("PUT", path, body), AFTER, path)
+    t.eq(api.bad("PATCH", "/machine-config", {"vcpu_count": 2}), AFTER,
+         "PATCH")
+    t.eq(api.state(), "Running", "state")
+    ends(t, vm)
+
+
+@case("run_with_a_file_and_a_socket")
+def both(t):
+    config = t.config(t.host.payload("park"), vsock="v.sock", rng=True)
+    vm = launch(t, config=config)
+    api = connect(t, vm)
+    t.eq(api.state(), "Running", "state")
+    view = api.get("/vm/config")
+    t.eq(view["boot-source"], config["boot-source"], "boot-source")
+    t.eq(view["vsock"], config["vsock"], "vsock")
+    t.eq(api.bad("PUT", "/entropy", {}), AFTER, "PUT")
+    vm.wait_output(b"parked\n")
+    ends(t, vm)
+
+
+@case("run_the_same_again_from_vm_config")
+def again(t):
+    vm, api = parked(t, cpus=2)
+    view = api.get("/vm/config")
+    ends(t, vm)
+    vm = launch(t, config=view)
+    vm.wait_output(b"parked\n")
+    t.eq(connect(t, vm).get("/vm/config"), view, "the configuration")
+    ends(t, vm)
+
+
+@case("run_serial_port_to_a_file")
+def serial(t):
+    vm, api = monitor(t)
+    api.boot_source("serial_out")
+    api.bad("PUT", "/serial", {"serial_out_path": "/nowhere/x"}, "/nowhere/x")
+    api.ok("PUT", "/serial", {"serial_out_path": t.path("out")})
+    api.start()
+    vm.wait()
+    t.eq(vm.out, b"", "standard output")
+    t.check(len(t.read("out")) > 0, "the file is empty")
+
+
+# --- pause -----------------------------------------------------------------
+
+@case("run_pause_stops_the_vcpus_and_resume_goes_on")
+def pause(t):
+    vm, api = monitor(t)
+    api.ok("PUT", "/machine-config", {"vcpu_count": 2, "mem_size_mib": 128})
+    api.boot_source("compute", f"loops={1 << 62}")
+    api.start()
+    deadline = time.monotonic() + PATIENCE
+    while vm.cpu_seconds() < 0.2:
+        t.check(time.monotonic() < deadline, "the guest does not run")
+    for _ in range(3):
+        api.pause()
+        api.pause()  # idempotent
+        t.eq(api.state(), "Paused", "state")
+        before = vm.cpu_seconds()
+        time.sleep(MEASURED)  # a measurement, nobody is waited for
+        used = vm.cpu_seconds() - before
+        t.check(used < 0.1 * MEASURED, f"{used:.3f} s of CPU while paused")
+        api.resume()
+        api.resume()
+        t.eq(api.state(), "Running", "state")
+        before = vm.cpu_seconds()
+        deadline = time.monotonic() + PATIENCE
+        while vm.cpu_seconds() < before + 0.05:
+            t.check(time.monotonic() < deadline, "the guest does not go on")
+    for body, word in (({"state": "Off"}, "Paused or Resumed"),
+                       ({"state": 1}, "Paused or Resumed"),
+                       ({"state": "Paused", "x": 1}, "unknown field `x`"),
+                       ({}, "missing field `state`")):
+        api.bad("PATCH", "/vm", body, word)
+    ends(t, vm)
+
+
+def pause_rain(t, payload, words, set_up, cpus=1):
+    """Pauses rain on a guest that works; its result is right."""
+    vm, api = monitor(t)
+    api.ok("PUT", "/machine-config", {"vcpu_count": cpus,
+                                      "mem_size_mib": 128})
+    if set_up:
+        set_up(t, api)
+    api.boot_source(payload, words)
+    api.start()
+    rounds = 0
+    while vm.process.poll() is None and rounds < 3000:
+        try:
+            api.pause()
+            api.resume()
+        except OSError:
+            break  # it has come to its end
+        except Exception as e:  # http.client's, for the same reason
+            if vm.process.wait(PATIENCE) is None:
+                raise e
+            break
+        rounds += 1
+    t.judge(vm)
+    t.check(rounds > 0, "it ended before a pause")
+
+
+def one_disk(t, api):
+    api.drive("a", t.file("disk", size=MIB))
+
+
+CASES.add("run_pauses_rain_on_a_disk", pause_rain, "blk_rw",
+          f"sectors={MIB // 512}", one_disk)
+CASES.add("run_pauses_rain_on_four_vcpus", pause_rain, "smp", "cpus=4", None,
+          4)
+CASES.add("run_pauses_rain_on_a_computation", pause_rain, "compute",
+          f"loops={1 << 19}", None)
+
+
+@case("run_ends_while_paused")
+def end_paused(t):
+    vm, api = parked(t, cpus=4)
+    api.pause()
+    ends(t, vm)
+    t.eq(vm.report["reason"], "request", "reason")
+
+
+@case("BL_028_300_cycles_leak_nothing")
+def cycles(t):
+    def set_up(api):
+        api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path("v")})
+    vm, api = parked(t, set_up=set_up)
+
+    def fds():
+        return sorted(os.listdir(f"/proc/{vm.pid}/fd"))
+
+    before = fds()
+    for _ in range(300):
+        api.pause()
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(t.path("v"))
+        s.sendall(b"CONNECT 1024\n")
+        api.resume()
+        s.close()
+    deadline = time.monotonic() + PATIENCE
+    while len(fds()) != len(before):
+        t.check(time.monotonic() < deadline,
+                f"{len(fds())} descriptors, {len(before)} before")
+        api.get("/")
+    ends(t, vm)
+
+
+# --- the rest --------------------------------------------------------------
+
+@case("run_ctrl_alt_del_reaches_the_guest")
+def keys(t):
+    vm, api = monitor(t)
+    api.boot_source("keys")
+    api.start()
+    vm.wait_output(b"ready\n")
+    api.ok("PUT", "/actions", {"action_type": "SendCtrlAltDel"})
+    t.judge(vm)
+
+
+@case("run_ctrl_alt_del_that_nobody_reads")
+def no_keys(t):
+    vm, api = parked(t)
+    api.ok("PUT", "/actions", {"action_type": "SendCtrlAltDel"})
+    api.bad("PUT", "/actions", {"action_type": "SendCtrlAltDel"},
+            "keyboard driver")
+    ends(t, vm)
+
+
+@case("run_flush_metrics")
+def flush(t):
+    vm, api = parked(t, set_up=lambda a: a.ok(
+        "PUT", "/metrics", {"metrics_path": t.path("m")}))
+
+    def lines():
+        return [json.loads(x) for x in t.read("m").splitlines()]
+
+    for n in range(1, 4):
+        api.get("/version")
+        api.ok("PUT", "/actions", {"action_type": "FlushMetrics"})
+        t.eq(len(lines()), n, "lines")
+        t.eq(lines()[-1]["get_api_requests"]["vmm_version_count"],
+             2 if n == 1 else 1, "requests since the line before")
+    # While the VM is paused its metrics wait.
+    api.pause()
+    api.ok("PUT", "/actions", {"action_type": "FlushMetrics"})
+    t.eq(len(lines()), 3, "lines while paused")
+    api.resume()
+    ends(t, vm)
+    t.eq(len(lines()), 4, "lines at the end")
+    vm, api = parked(t)
+    api.bad("PUT", "/actions", {"action_type": "FlushMetrics"}, "metrics_path")
+
+
+@case("run_devices_that_are_not_there")
+def no_devices(t):
+    vm, api = parked(t)
+    api.bad("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": "/x"},
+            "drives: there is no device with the ID a")
+    api.bad("PATCH", "/network-interfaces/e", {"iface_id": "e"},
+            "there is no device with the ID e")
+    for method, path, body in (
+            ("PATCH", "/balloon", {"amount_mib": 1}),
+            ("GET", "/balloon", None), ("GET", "/balloon/statistics", None),
+            ("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 1}),
+            ("PATCH", "/balloon/hinting/start", None),
+            ("PATCH", "/balloon/hinting/stop", None),
+            ("GET", "/balloon/hinting/status", None)):
+        api.bad(method, path, body, "There is no balloon device.")
+    for path in ("/drives/a", "/network-interfaces/a"):
+        api.bad("DELETE", path, None, "not supported by this version")
+    ends(t, vm)
+
+
+@case("run_balloon")
+def balloon(t):
+    def set_up(stats):
+        return lambda a: a.ok("PUT", "/balloon", {
+            "amount_mib": 16, "deflate_on_oom": True,
+            "stats_polling_interval_s": stats,
+            "free_page_hinting": stats > 0})
+    vm, api = parked(t, set_up=set_up(1))
+    api.ok("PATCH", "/balloon", {"amount_mib": 32})
+    t.eq(api.get("/balloon")["amount_mib"], 32, "target")
+    t.eq(api.get("/vm/config")["balloon"]["amount_mib"], 32, "configuration")
+    api.bad("PATCH", "/balloon", {"amount_mib": 129}, "128 MiB")
+    api.bad("PATCH", "/balloon", {"amount_mib": "1"}, "amount_mib")
+    api.bad("PATCH", "/balloon", {"amount_mib": 1, "deflate_on_oom": True},
+            "unknown field `deflate_on_oom`")
+    api.bad("PATCH", "/balloon", {}, "missing field `amount_mib`")
+    t.eq(api.get("/balloon")["amount_mib"], 32, "target after refusals")
+    t.eq(api.get("/balloon/statistics"), {
+        "target_pages": 8192, "actual_pages": 0, "target_mib": 32,
+        "actual_mib": 0}, "statistics without a driver")
+    api.ok("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 2})
+    t.eq(api.get("/balloon")["stats_polling_interval_s"], 2, "interval")
+    api.bad("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 0},
+            "turned on or off")
+    for body in ({}, None, {"acknowledge_on_stop": True}):
+        api.bad("PATCH", "/balloon/hinting/start", body, "driver")
+    api.bad("PATCH", "/balloon/hinting/start", {"acknowledge_on_stop": 1},
+            "true or false")
+    api.bad("PATCH", "/balloon/hinting/stop", {"x": 1}, "unknown field")
+    ends(t, vm)
+    vm, api = parked(t, set_up=set_up(0))
+    api.bad("GET", "/balloon/statistics", None, "not enabled")
+    api.ok("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 0})
+    api.bad("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 1},
+            "turned on or off")
+    api.bad("PATCH", "/balloon/hinting/start", {}, "not enabled")
+    api.bad("GET", "/balloon/hinting/status", None, "not enabled")
+    ends(t, vm)
+
+
+@case("BL_035_requests_are_answered_while_the_guest_works")
+def answered(t):
+    vm, api = monitor(t)
+    api.boot_source("compute", f"loops={1 << 62}")
+    api.start()
+    worst = 0.0
+    for _ in range(50):
+        began = time.monotonic()
+        api.get("/")
+        worst = max(worst, time.monotonic() - began)
+    t.check(worst < 1.0, f"{worst:.3f} s for GET /")
+    ends(t, vm)
+
+
+@case("BL_015_many_at_once_leave_nothing")
+def many(t):
+    vms = [launch(t) for _ in range(20)]
+    apis = [connect(t, vm) for vm in vms]
+    for api in apis:
+        api.boot_source("park")
+    for api in apis:
+        api.start()
+    for vm in vms:
+        vm.wait_output(b"parked\n")
+    for vm in vms:
+        vm.process.terminate()
+    for vm in vms:
+        t.eq(vm.wait(), 0, "exit code")
+        t.check(not os.path.lexists(vm.sock), "a socket is left")
