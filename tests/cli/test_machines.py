@@ -113,7 +113,10 @@ def the_monitor_gets_what_it_needs_and_no_more(box):
                    if int(k) > 3), notes["fds"]
     assert "SECRET" not in notes["env"] and notes["env"]["LC_ALL"] == "C"
     assert notes["sid"] == notes["pid"]
-    assert "--no-api" in notes["argv"]
+    argv = notes["argv"]
+    config = argv[argv.index("--config-file") + 1]
+    assert (argv[argv.index("--api-sock") + 1] ==
+            os.path.join(os.path.dirname(config), "api.sock")), argv
 
 
 @test

@@ -246,10 +246,12 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
 {
     char config[MOTE_PATH_CAP];
     char exit_file[MOTE_PATH_CAP];
+    char api_sock[MOTE_PATH_CAP];
     const char *words[] = {"mote-vmm",
                            "--config-file",
                            config,
-                           "--no-api",
+                           "--api-sock",
+                           api_sock,
                            "--id",
                            l->slot->id,
                            "--exit-file",
@@ -264,6 +266,8 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
 
     (void)snprintf(config, sizeof(config), "%s/" LM_CONFIG_FILE, l->slot->path);
     (void)snprintf(exit_file, sizeof(exit_file), "%s/" LM_EXIT_FILE,
+                   l->slot->path);
+    (void)snprintf(api_sock, sizeof(api_sock), "%s/" LM_API_FILE,
                    l->slot->path);
     argv = lm_words_copy(words);
     rc = argv ? lm_launch_run(l, argv, out_pid) : -ENOMEM;

@@ -43,6 +43,7 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid,
 char **lm_words_copy(const char *const *words);
 
 /* Files in a slot. */
+#define LM_API_FILE    "api.sock" /* the monitor's control socket */
 #define LM_CONFIG_FILE "config.json"
 #define LM_EXIT_FILE   "exit.json"
 #define LM_LOG_FILE    "log"
