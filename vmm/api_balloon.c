@@ -38,8 +38,7 @@ static int api_balloon_parse(struct api_call *c, json_t **out_doc,
         config_doc_patched(json_object_get(c->ctl->doc, "balloon"), c->body);
     json_t *doc =
         merged ? config_doc_with(c->ctl->doc, "balloon", merged) : NULL;
-    int rc = doc ? control_parse(doc, out, &c->err)
-                 : err_set(&c->err, -ENOMEM, "out of memory");
+    int rc = control_parse(doc, out, &c->err);
 
     json_decref(merged);
     if (rc)

@@ -96,8 +96,7 @@ static int api_adopt_after(struct api_call *c, json_t *doc,
                                        const struct vm_config *config))
 {
     struct vm_config config;
-    int rc = doc ? control_parse(doc, &config, &c->err)
-                 : err_set(&c->err, -ENOMEM, "out of memory");
+    int rc = control_parse(doc, &config, &c->err);
 
     if (rc == 0) {
         rc = step(c, &config);

@@ -279,13 +279,14 @@ static json_t *api_text(const char *line)
 {
     char ascii[sizeof(((struct errmsg *)0)->text)];
     json_t *s = json_string(line);
-    size_t n = 0;
 
     if (s)
         return s;
-    for (; line[n] && n < sizeof(ascii) - 1; n++)
-        ascii[n] = (unsigned char)line[n] < 0x80 ? line[n] : '?';
-    ascii[n] = '\0';
+    (void)snprintf(ascii, sizeof(ascii), "%s", line);
+    for (char *p = ascii; *p; p++) {
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    }
     return json_string(ascii);
 }
 

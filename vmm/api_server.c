@@ -382,12 +382,19 @@ int api_server_new(const struct api_server_args *args,
 
 void api_server_free(struct api_server *s)
 {
+    struct api_conn *c;
+
     if (!s)
         return;
     evloop_fd_del(s->loop, &s->watch);
     evloop_timer_cancel(s->loop, &s->pause);
-    while (!TAILQ_EMPTY(&s->conns))
-        api_conn_drop(TAILQ_FIRST(&s->conns));
+    c = TAILQ_FIRST(&s->conns);
+    while (c) {
+        struct api_conn *next = TAILQ_NEXT(c, link);
+
+        api_conn_drop(c);
+        c = next;
+    }
     unix_listen_close(&s->listener);
     free(s);
 }

@@ -12,16 +12,9 @@ static json_t *doc_checked(json_t *doc, int rc)
     return NULL;
 }
 
-/* A copy whose sections are still those of the original. */
-static json_t *doc_copy(const json_t *doc)
+json_t *config_doc_with(json_t *doc, const char *section, json_t *value)
 {
-    /* jansson takes a pointer to non-const and only counts references. */
-    return json_copy((json_t *)(uintptr_t)doc);
-}
-
-json_t *config_doc_with(const json_t *doc, const char *section, json_t *value)
-{
-    json_t *copy = doc_copy(doc);
+    json_t *copy = json_copy(doc);
 
     if (!copy)
         return NULL;
@@ -39,10 +32,10 @@ static bool doc_has_id(const json_t *item, const char *key, const char *id)
     return s && id && !strcmp(s, id);
 }
 
-json_t *config_doc_item(const json_t *doc, const char *section, const char *key,
+json_t *config_doc_item(json_t *doc, const char *section, const char *key,
                         const char *id)
 {
-    const json_t *list = json_object_get(doc, section);
+    json_t *list = json_object_get(doc, section);
     json_t *item;
     size_t i;
 
@@ -54,12 +47,12 @@ json_t *config_doc_item(const json_t *doc, const char *section, const char *key,
     return NULL;
 }
 
-json_t *config_doc_with_item(const json_t *doc, const char *section,
-                             const char *key, json_t *item)
+json_t *config_doc_with_item(json_t *doc, const char *section, const char *key,
+                             json_t *item)
 {
     const char *id = json_string_value(json_object_get(item, key));
-    const json_t *old = json_object_get(doc, section);
-    json_t *list = json_is_array(old) ? doc_copy(old) : json_array();
+    json_t *old = json_object_get(doc, section);
+    json_t *list = json_is_array(old) ? json_copy(old) : json_array();
     json_t *changed;
     size_t i = 0;
     int rc;
@@ -77,14 +70,14 @@ json_t *config_doc_with_item(const json_t *doc, const char *section,
     return changed;
 }
 
-json_t *config_doc_patched(const json_t *old, const json_t *patch)
+json_t *config_doc_patched(json_t *old, json_t *patch)
 {
-    json_t *merged = old ? doc_copy(old) : json_object();
+    json_t *merged = old ? json_copy(old) : json_object();
     const char *name;
     json_t *value;
     int rc = merged ? 0 : -1;
 
-    json_object_foreach((json_t *)(uintptr_t)patch, name, value)
+    json_object_foreach(patch, name, value)
     {
         json_t *before = json_object_get(merged, name);
         json_t *after = json_is_object(before) && json_is_object(value)
@@ -100,9 +93,9 @@ json_t *config_doc_patched(const json_t *old, const json_t *patch)
     return doc_checked(merged, rc);
 }
 
-json_t *config_doc_machine(const json_t *doc, const struct vm_config *c)
+json_t *config_doc_machine(json_t *doc, const struct vm_config *c)
 {
-    const json_t *given = json_object_get(doc, "machine-config");
+    json_t *given = json_object_get(doc, "machine-config");
     json_t *all =
         json_pack("{s:i, s:I, s:b, s:b, s:s}", "vcpu_count", (int)c->num_vcpus,
                   "mem_size_mib", (json_int_t)(c->mem_bytes / MIB), "smt", 0,
@@ -111,7 +104,7 @@ json_t *config_doc_machine(const json_t *doc, const struct vm_config *c)
     json_t *value;
     int rc = 0;
 
-    json_object_foreach((json_t *)(uintptr_t)given, name, value)
+    json_object_foreach(given, name, value)
     {
         if (rc == 0 && !json_is_null(value))
             rc = json_object_set(all, name, value);
@@ -119,13 +112,13 @@ json_t *config_doc_machine(const json_t *doc, const struct vm_config *c)
     return doc_checked(all, rc);
 }
 
-json_t *config_doc_view(const json_t *doc, const struct vm_config *c)
+json_t *config_doc_view(json_t *doc, const struct vm_config *c)
 {
     static const char *const always[] = {
         "boot-source",    "balloon",     "cpu-config", "logger", "metrics",
         "memory-hotplug", "mmds-config", "vsock",      "entropy"};
     static const char *const lists[] = {"drives", "network-interfaces", "pmem"};
-    json_t *view = doc_copy(doc);
+    json_t *view = json_copy(doc);
     int rc = view ? 0 : -1;
 
     for (size_t i = 0; i < ARRAY_SIZE(always) && rc == 0; i++) {

@@ -18,7 +18,8 @@ int control_parse(json_t *doc, struct vm_config *out, struct errmsg *err)
     int rc;
 
     config_init(out);
-    rc = config_apply(out, doc, API_BODY_ERROR, err);
+    rc = doc ? config_apply(out, doc, API_BODY_ERROR, err)
+             : err_set(err, -ENOMEM, "out of memory");
     if (rc == 0)
         rc = config_check(out, err);
     if (rc)
@@ -37,8 +38,7 @@ void control_replace(struct control *c, json_t *doc, struct vm_config *config)
 int control_adopt(struct control *c, json_t *doc, struct errmsg *err)
 {
     struct vm_config config;
-    int rc = doc ? control_parse(doc, &config, err)
-                 : err_set(err, -ENOMEM, "out of memory");
+    int rc = control_parse(doc, &config, err);
 
     if (rc)
         json_decref(doc);
@@ -338,17 +338,17 @@ int control_run(const struct vmm_options *o, struct log *log, uint64_t start_ns)
     };
     struct errmsg err = {""};
     int code;
+    int rc;
 
     if (control_open_log(&c, &err))
         return control_fail(&c, &err, EXIT_CODE_ARGUMENTS);
-    if (control_load(&c, &err))
-        code = control_fail(&c, &err, EXIT_CODE_CONFIG);
-    else if (!o->check)
-        code = control_live(&c);
-    else if (control_check(&c.config, &err))
+    rc = control_load(&c, &err);
+    if (rc == 0 && o->check)
+        rc = control_check(&c.config, &err);
+    if (rc)
         code = control_fail(&c, &err, EXIT_CODE_CONFIG);
     else
-        code = 0;
+        code = o->check ? 0 : control_live(&c);
     control_fini(&c);
     return code;
 }

@@ -57,7 +57,8 @@ static inline const char *control_id(const struct control *c)
  */
 int control_adopt(struct control *c, json_t *doc,
                   struct errmsg *err) MUST_CHECK;
-/* The same in two steps, with something that may fail between them. */
+/* The same in two steps, with something that may fail between them. A NULL
+ * `doc` stands for a lack of memory. */
 int control_parse(json_t *doc, struct vm_config *out,
                   struct errmsg *err) MUST_CHECK;
 void control_replace(struct control *c, json_t *doc, struct vm_config *config);

@@ -15,7 +15,7 @@
 
 struct irq_table {
     size_t num;
-    size_t num_device; /* of LAYOUT_DEVICE_GSIS */
+    size_t num_device;               /* of LAYOUT_DEVICE_GSIS */
     int fds[LAYOUT_MAX_DEVICES + 2]; /* and the two fixed lines */
 };
 

@@ -20,10 +20,10 @@ enum log_level { LOG_OFF, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 struct log {
     int fd; /* -1: nowhere */
     enum log_level level;
-    const char *prefix;    /* program name before each line; borrowed */
-    bool stamps;           /* RFC 3339 time stamp on each line */
-    bool show_level;       /* and the level after it */
-    _Atomic uint64_t lost; /* lines that could not be written */
+    const char *prefix;          /* program name before each line; borrowed */
+    bool stamps;                 /* RFC 3339 time stamp on each line */
+    bool show_level;             /* and the level after it */
+    _Atomic uint64_t lost;       /* lines that could not be written */
     _Atomic uint64_t suppressed; /* lines that a limiter kept back */
 };
 

@@ -41,7 +41,7 @@ static int metrics_write(struct metrics *m, const json_t *line)
         return -ENOMEM;
     n = strlen(text);
     text[n] = '\n'; /* takes the place of the NUL */
-    errno = 0; /* a short write sets none */
+    errno = 0;      /* a short write sets none */
     return write(m->fd, text, n + 1) == (ssize_t)(n + 1) ? 0 : neg_errno();
 }
 

@@ -247,20 +247,13 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
     char config[MOTE_PATH_CAP];
     char exit_file[MOTE_PATH_CAP];
     char api_sock[MOTE_PATH_CAP];
-    const char *words[] = {"mote-vmm",
-                           "--config-file",
-                           config,
-                           "--api-sock",
-                           api_sock,
-                           "--id",
-                           l->slot->id,
-                           "--exit-file",
-                           exit_file,
-                           "--lifeline-fd",
-                           "3",
-                           l->log_level ? "--level" : NULL,
-                           l->log_level,
-                           NULL};
+    const char *words[] = {"mote-vmm",   "--config-file",
+                           config,       "--api-sock",
+                           api_sock,     "--id",
+                           l->slot->id,  "--exit-file",
+                           exit_file,    "--lifeline-fd",
+                           "3",          l->log_level ? "--level" : NULL,
+                           l->log_level, NULL};
     char **argv;
     int rc;
 
