@@ -2,6 +2,9 @@
 /* Requests to a machine: its start, and all that follows. */
 #include "vmm/api_int.h"
 
+#include "devices/virtio_blk.h"
+#include "vmm/drive.h"
+
 #include <linux/virtio_ids.h>
 #include <string.h>
 
@@ -104,13 +107,86 @@ static int api_no_device(struct api_call *c)
                    c->route->section, c->id);
 }
 
+/*
+ * The document with the body's fields over those of the item that the path
+ * names, and what it says.
+ */
+static int api_parse_item(struct api_call *c, json_t **out_doc,
+                          struct vm_config *out)
+{
+    const struct api_route *r = c->route;
+    json_t *item = config_doc_patched(
+        config_doc_item(c->ctl->doc, r->section, r->key, c->id), c->body);
+    json_t *doc =
+        item ? config_doc_with_item(c->ctl->doc, r->section, r->key, item)
+             : NULL;
+    int rc = control_parse(doc, out, &c->err);
+
+    json_decref(item);
+    if (rc)
+        json_decref(doc);
+    else
+        *out_doc = doc;
+    return rc;
+}
+
+/* Whether the body has the field, and with a value. */
+static bool api_given(const struct api_call *c, const char *field)
+{
+    const json_t *v = json_object_get(c->body, field);
+
+    return v && !json_is_null(v);
+}
+
+static int api_use_drive(struct api_call *c, struct virtio_dev *dev,
+                         const struct config_drive *d)
+{
+    int rc = 0;
+
+    if (api_given(c, "path_on_host"))
+        rc = drive_set_path(dev, d, d->path, &c->err);
+    if (rc == 0 && api_given(c, "rate_limiter"))
+        vblk_set_rate_limit(dev, &d->limit);
+    return rc;
+}
+
+/*
+ * Another file, or the same one with its size looked at anew; and limits, of
+ * which a bucket that is left out stays. If the file is no good nothing
+ * changes.
+ */
 int api_patch_drive(struct api_call *c)
 {
-    if (!machine_find_device(c->ctl->machine, VIRTIO_ID_BLOCK, c->id))
+    static const char *const fields[] = {"drive_id", "path_on_host",
+                                         "rate_limiter", NULL};
+    struct virtio_dev *dev =
+        machine_find_device(c->ctl->machine, VIRTIO_ID_BLOCK, c->id);
+    struct vm_config config;
+    json_t *doc = NULL;
+    int rc = api_only_fields(c, fields);
+
+    if (rc)
+        return rc;
+    if (!dev)
         return api_no_device(c);
-    return err_set(&c->err, -ENOTSUP,
-                   "drives: changing one that runs is not supported by this "
-                   "version.");
+    if (!api_given(c, "path_on_host") && !api_given(c, "rate_limiter"))
+        return err_set(&c->err, -EINVAL,
+                       "drives: neither path_on_host nor rate_limiter is "
+                       "given.");
+    rc = api_parse_item(c, &doc, &config);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < config.num_drives; i++) {
+        if (!strcmp(config.drives[i].id, c->id))
+            rc = api_use_drive(c, dev, &config.drives[i]);
+    }
+    if (rc == 0) {
+        control_replace(c->ctl, doc, &config);
+        return 0;
+    }
+    json_decref(doc);
+    config_fini(&config);
+    return rc;
 }
 
 int api_patch_net(struct api_call *c)

@@ -70,25 +70,41 @@ json_t *config_doc_with_item(json_t *doc, const char *section, const char *key,
     return changed;
 }
 
-json_t *config_doc_patched(json_t *old, json_t *patch)
+/* The fields of `patch` that are not null over those of `into`. */
+static int doc_lay_over(json_t *into, json_t *patch)
 {
-    json_t *merged = old ? json_copy(old) : json_object();
     const char *name;
     json_t *value;
-    int rc = merged ? 0 : -1;
+    int rc = into ? 0 : -1;
 
     json_object_foreach(patch, name, value)
     {
-        json_t *before = json_object_get(merged, name);
-        json_t *after = json_is_object(before) && json_is_object(value)
-                            ? json_copy(before)
-                            : json_incref(value);
+        if (rc == 0 && !json_is_null(value))
+            rc = json_object_set(into, name, value);
+    }
+    return rc;
+}
 
-        if (rc == 0 && after != value)
-            rc = json_object_update(after, value);
+json_t *config_doc_patched(json_t *old, json_t *patch)
+{
+    json_t *merged = old ? json_copy(old) : json_object();
+    int rc = doc_lay_over(merged, patch);
+    const char *name;
+    json_t *value;
+
+    /* Where both have an object the patch's took its place: go deeper. */
+    json_object_foreach(patch, name, value)
+    {
+        json_t *before = json_object_get(old, name);
+        json_t *inner;
+
+        if (rc || !json_is_object(before) || !json_is_object(value))
+            continue;
+        inner = json_copy(before);
+        rc = doc_lay_over(inner, value);
         if (rc == 0)
-            rc = json_object_set(merged, name, after);
-        json_decref(after);
+            rc = json_object_set(merged, name, inner);
+        json_decref(inner);
     }
     return doc_checked(merged, rc);
 }
@@ -100,16 +116,8 @@ json_t *config_doc_machine(json_t *doc, const struct vm_config *c)
         json_pack("{s:i, s:I, s:b, s:b, s:s}", "vcpu_count", (int)c->num_vcpus,
                   "mem_size_mib", (json_int_t)(c->mem_bytes / MIB), "smt", 0,
                   "track_dirty_pages", 0, "huge_pages", "None");
-    const char *name;
-    json_t *value;
-    int rc = 0;
 
-    json_object_foreach(given, name, value)
-    {
-        if (rc == 0 && !json_is_null(value))
-            rc = json_object_set(all, name, value);
-    }
-    return doc_checked(all, rc);
+    return doc_checked(all, doc_lay_over(all, given));
 }
 
 json_t *config_doc_view(json_t *doc, const struct vm_config *c)

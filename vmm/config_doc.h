@@ -29,6 +29,7 @@ json_t *config_doc_item(json_t *doc, const char *section, const char *key,
 /*
  * `old` (or NULL) with the fields of `patch` over it. An object in both is
  * merged one level deep: a rate limiter keeps the bucket that is not named.
+ * null stands for a field that is left out.
  */
 json_t *config_doc_patched(json_t *old, json_t *patch) MUST_CHECK;
 

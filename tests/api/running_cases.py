@@ -230,16 +230,21 @@ def end_paused(t):
 
 @case("BL_028_300_cycles_leak_nothing")
 def cycles(t):
+    disks = [t.file(f"disk{i}", size=MIB * (i + 1)) for i in range(2)]
+
     def set_up(api):
         api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path("v")})
+        api.drive("a", disks[0])
     vm, api = parked(t, set_up=set_up)
 
     def fds():
         return sorted(os.listdir(f"/proc/{vm.pid}/fd"))
 
     before = fds()
-    for _ in range(300):
+    for i in range(1, 301):
         api.pause()
+        api.ok("PATCH", "/drives/a", {"drive_id": "a",
+                                      "path_on_host": disks[i % 2]})
         s = socket.socket(socket.AF_UNIX)
         s.connect(t.path("v"))
         s.sendall(b"CONNECT 1024\n")
@@ -250,6 +255,83 @@ def cycles(t):
         t.check(time.monotonic() < deadline,
                 f"{len(fds())} descriptors, {len(before)} before")
         api.get("/")
+    ends(t, vm)
+
+
+# --- drives ----------------------------------------------------------------
+
+SECTOR = 512
+
+
+@case("BL_031_drive_grown_swapped_and_shrunk_while_it_runs")
+def change(t):
+    vm, api = monitor(t)
+    disk = t.file("disk", size=MIB)
+    api.drive("a", disk)
+    api.boot_source("blk_change", f"first={MIB // SECTOR} "
+                    f"grown={65 * MIB // SECTOR} shrunk={MIB // 2 // SECTOR}")
+    api.start()
+    vm.wait_output(b"first\n")
+    # Missing, unfit: 400, and the old one works (the guest goes on with it).
+    t.file("empty")
+    for path in ("/nope", t.path("empty"), t.dir):
+        api.bad("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": path},
+                path)
+        t.eq(api.get("/vm/config")["drives"][0]["path_on_host"], disk,
+             "the path after a refusal")
+    os.truncate(disk, 65 * MIB)
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": disk})
+    vm.wait_output(b"grown\n")
+    other = t.file("other", size=MIB // 2)
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": other})
+    t.eq(api.get("/vm/config")["drives"][0]["path_on_host"], other, "path")
+    t.judge(vm)
+    t.eq(os.path.getsize(disk), 65 * MIB, "size of the first file")
+    t.eq(os.path.getsize(other), MIB // 2, "size of the second file")
+    t.check(any(t.read("other")[-SECTOR:]), "the second file was not written")
+
+
+@case("run_drive_refusals")
+def drive_refusals(t):
+    disk = t.file("disk", size=MIB)
+    vm, api = parked(t, set_up=lambda a: a.drive("a", disk))
+    limit = {"bandwidth": {"size": 1, "refill_time": 1}}
+    for body, word in (
+            ({}, "missing field `drive_id`"),
+            ({"drive_id": "b"}, "does not match"),
+            ({"drive_id": "a"}, "neither path_on_host nor rate_limiter"),
+            ({"drive_id": "a", "path_on_host": None}, "neither"),
+            ({"drive_id": "a", "is_read_only": True},
+             "unknown field `is_read_only`"),
+            ({"drive_id": "a", "path_on_host": 1}, "path_on_host"),
+            ({"drive_id": "a", "rate_limiter": 1}, "rate_limiter"),
+            ({"drive_id": "a", "rate_limiter": {"x": 1}}, "x: unknown field"),
+            ({"drive_id": "a", "rate_limiter": {"ops": {"size": 1}}}, "ops"),
+            # All or nothing: the path is fine, the limiter is not.
+            ({"drive_id": "a", "path_on_host": disk, "rate_limiter": 1},
+             "rate_limiter")):
+        api.bad("PATCH", "/drives/a", body, word)
+    api.bad("PATCH", "/drives/zz", {"drive_id": "zz", "rate_limiter": limit},
+            "there is no device with the ID zz")
+    ends(t, vm)
+
+
+@case("BL_037_drive_limits_are_changed_and_taken_off")
+def drive_limits(t):
+    disk = t.file("disk", size=MIB)
+    bucket = {"size": 1 << 20, "refill_time": 100}
+    vm, api = parked(t, set_up=lambda a: a.drive(
+        "a", disk, rate_limiter={"bandwidth": bucket, "ops": bucket}))
+
+    def limiter(body):
+        api.ok("PATCH", "/drives/a", {"drive_id": "a", "rate_limiter": body})
+        return api.get("/vm/config")["drives"][0]["rate_limiter"]
+
+    off = {"size": 0, "refill_time": 0}
+    t.eq(limiter({"ops": off}), {"bandwidth": bucket, "ops": off},
+         "a bucket that is not named")
+    t.eq(limiter({"bandwidth": off, "ops": None}),
+         {"bandwidth": off, "ops": off}, "all off")
     ends(t, vm)
 
 
