@@ -84,7 +84,7 @@ static const struct api_route api_routes[] = {
      API_PRE,
      api_put_item,
      NET,
-     {"iface_id", "host_dev_name"},
+     {"iface_id"},
      "network"},
     {"PATCH",
      "/network-interfaces/{}",

@@ -26,8 +26,10 @@ def runner():
 
 if __name__ == "__main__":
     kvm_run = runner()
+    import document_cases
     import http_cases
     import preboot_cases
     import running_cases
     sys.exit(kvm_run.main(http_cases.CASES + preboot_cases.CASES +
-                          running_cases.CASES, __doc__))
+                          document_cases.CASES + running_cases.CASES,
+                          __doc__))

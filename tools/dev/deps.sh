@@ -15,6 +15,7 @@ test_packages="
     clang clang-format clang-tidy libclang-rt-14-dev cppcheck
     libcmocka-dev
     qemu-system-x86 cpio kmod device-tree-compiler
+    python3-yaml
     iproute2 util-linux procps erofs-utils e2fsprogs strace git
 "
 
