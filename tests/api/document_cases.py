@@ -62,7 +62,7 @@ def sample(t, document, schema):
     if "example" in schema:
         made = {"KERNEL": t.host.payload("park"), "DISK": t.path("disk"),
                 "FILE": t.path("disk"), "OUT": t.path("out")}
-        return made.get(schema["example"], schema["example"])
+        return made.get(str(schema["example"]), schema["example"])
     if "enum" in schema:
         return schema["enum"][0]
     if schema["type"] == "object":
@@ -140,8 +140,9 @@ def check_fields(t, document, api, path, method, operation):
         if inner.get("nullable"):
             said = fault(api, method, path, {**good, name: None})
             t.check(f".{name}" not in said, f"{where} {name}=null: {said}")
-        said = fault(api, method, path, {**good, name: []})
-        t.check(said != "", f"{where} {name}=[]: taken")
+        wrong = 1 if inner["type"] == "array" else []
+        said = fault(api, method, path, {**good, name: wrong})
+        t.check(said != "", f"{where} {name}={wrong}: taken")
     for name in schema.get("required", []):
         rest = {k: v for k, v in good.items() if k != name}
         said = fault(api, method, path, rest)
