@@ -41,22 +41,8 @@ static int api_balloon_parse(struct api_call *c, json_t **out_doc,
     int rc = control_parse(doc, out, &c->err);
 
     json_decref(merged);
-    if (rc)
-        json_decref(doc);
-    else
+    if (rc == 0)
         *out_doc = doc;
-    return rc;
-}
-
-static int api_balloon_settle(struct api_call *c, int rc, json_t *doc,
-                              struct vm_config *config)
-{
-    if (rc == 0) {
-        control_replace(c->ctl, doc, config);
-        return 0;
-    }
-    json_decref(doc);
-    config_fini(config);
     return rc;
 }
 
@@ -78,7 +64,7 @@ int api_patch_balloon(struct api_call *c)
                       "balloon: amount_mib is more than the guest's memory of "
                       "%llu MiB.",
                       (unsigned long long)(config.mem_bytes / MIB));
-    return api_balloon_settle(c, rc, doc, &config);
+    return control_settle(c->ctl, rc, doc, &config);
 }
 
 int api_patch_balloon_stats(struct api_call *c)
@@ -101,7 +87,7 @@ int api_patch_balloon_stats(struct api_call *c)
         (void)err_set(&c->err, rc,
                       "balloon: statistics cannot be turned on or off while "
                       "the microVM runs.");
-    return api_balloon_settle(c, rc, doc, &config);
+    return control_settle(c->ctl, rc, doc, &config);
 }
 
 /* --- statistics -------------------------------------------------------------

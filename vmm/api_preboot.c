@@ -98,16 +98,7 @@ static int api_adopt_after(struct api_call *c, json_t *doc,
     struct vm_config config;
     int rc = control_parse(doc, &config, &c->err);
 
-    if (rc == 0) {
-        rc = step(c, &config);
-        if (rc)
-            config_fini(&config);
-    }
-    if (rc)
-        json_decref(doc);
-    else
-        control_replace(c->ctl, doc, &config);
-    return rc;
+    return rc ? rc : control_settle(c->ctl, step(c, &config), doc, &config);
 }
 
 int api_put_boot_source(struct api_call *c)

@@ -3,6 +3,7 @@
 #include "vmm/api_int.h"
 
 #include "devices/virtio_blk.h"
+#include "devices/virtio_net.h"
 #include "vmm/drive.h"
 
 #include <linux/virtio_ids.h>
@@ -123,9 +124,7 @@ static int api_parse_item(struct api_call *c, json_t **out_doc,
     int rc = control_parse(doc, out, &c->err);
 
     json_decref(item);
-    if (rc)
-        json_decref(doc);
-    else
+    if (rc == 0)
         *out_doc = doc;
     return rc;
 }
@@ -180,20 +179,37 @@ int api_patch_drive(struct api_call *c)
         if (!strcmp(config.drives[i].id, c->id))
             rc = api_use_drive(c, dev, &config.drives[i]);
     }
-    if (rc == 0) {
-        control_replace(c->ctl, doc, &config);
-        return 0;
-    }
-    json_decref(doc);
-    config_fini(&config);
-    return rc;
+    return control_settle(c->ctl, rc, doc, &config);
 }
 
+/* Limits, of which a bucket that is left out stays. */
 int api_patch_net(struct api_call *c)
 {
-    if (!machine_find_device(c->ctl->machine, VIRTIO_ID_NET, c->id))
+    static const char *const fields[] = {"iface_id", "rx_rate_limiter",
+                                         "tx_rate_limiter", NULL};
+    struct virtio_dev *dev =
+        machine_find_device(c->ctl->machine, VIRTIO_ID_NET, c->id);
+    struct vm_config config;
+    json_t *doc = NULL;
+    int rc = api_only_fields(c, fields);
+
+    if (rc)
+        return rc;
+    if (!dev)
         return api_no_device(c);
-    return err_set(&c->err, -ENOTSUP,
-                   "network-interfaces: changing one that runs is not "
-                   "supported by this version.");
+    if (!api_given(c, fields[1]) && !api_given(c, fields[2]))
+        return err_set(&c->err, -EINVAL,
+                       "network-interfaces: neither rx_rate_limiter nor "
+                       "tx_rate_limiter is given.");
+    rc = api_parse_item(c, &doc, &config);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < config.num_nets; i++) {
+        const struct config_net *n = &config.nets[i];
+
+        if (!strcmp(n->id, c->id))
+            vnet_set_rate_limits(dev, api_given(c, fields[1]) ? &n->rx : NULL,
+                                 api_given(c, fields[2]) ? &n->tx : NULL);
+    }
+    return control_settle(c->ctl, 0, doc, &config);
 }

@@ -22,17 +22,26 @@ int control_parse(json_t *doc, struct vm_config *out, struct errmsg *err)
              : err_set(err, -ENOMEM, "out of memory");
     if (rc == 0)
         rc = config_check(out, err);
-    if (rc)
+    if (rc) {
         config_fini(out);
+        json_decref(doc);
+    }
     return rc;
 }
 
-void control_replace(struct control *c, json_t *doc, struct vm_config *config)
+int control_settle(struct control *c, int rc, json_t *doc,
+                   struct vm_config *config)
 {
+    if (rc) {
+        json_decref(doc);
+        config_fini(config);
+        return rc;
+    }
     json_decref(c->doc);
     config_fini(&c->config);
     c->doc = doc;
     c->config = *config;
+    return 0;
 }
 
 int control_adopt(struct control *c, json_t *doc, struct errmsg *err)
@@ -40,11 +49,7 @@ int control_adopt(struct control *c, json_t *doc, struct errmsg *err)
     struct vm_config config;
     int rc = control_parse(doc, &config, err);
 
-    if (rc)
-        json_decref(doc);
-    else
-        control_replace(c, doc, &config);
-    return rc;
+    return rc ? rc : control_settle(c, 0, doc, &config);
 }
 
 /* What --config-file says; without one the configuration is empty. */

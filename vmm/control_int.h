@@ -57,11 +57,15 @@ static inline const char *control_id(const struct control *c)
  */
 int control_adopt(struct control *c, json_t *doc,
                   struct errmsg *err) MUST_CHECK;
-/* The same in two steps, with something that may fail between them. A NULL
- * `doc` stands for a lack of memory. */
+/*
+ * The same in two steps, with something that may fail between them: what it
+ * gave is `rc`, and the result of the second. A NULL `doc` stands for a lack of
+ * memory. Both own what they are given.
+ */
 int control_parse(json_t *doc, struct vm_config *out,
                   struct errmsg *err) MUST_CHECK;
-void control_replace(struct control *c, json_t *doc, struct vm_config *config);
+int control_settle(struct control *c, int rc, json_t *doc,
+                   struct vm_config *config) MUST_CHECK;
 
 /* Builds the machine and starts it. On failure there is none, unless its vCPUs
  * could not be started: then the process ends. */

@@ -142,7 +142,7 @@ static int devices_add_nets(struct device_set *set, const struct vm_config *c,
     for (size_t i = 0; i < c->num_nets && rc == 0; i++) {
         rc = machine_net_new(&set->env.vdev, &c->nets[i], &dev, err);
         if (rc == 0)
-            rc = devices_attach(set, dev, err);
+            rc = devices_attach_as(set, dev, c->nets[i].id, err);
     }
     return rc;
 }

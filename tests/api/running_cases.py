@@ -335,6 +335,40 @@ def drive_limits(t):
     ends(t, vm)
 
 
+# --- network ---------------------------------------------------------------
+
+@case("run_network_limits")
+def network(t):
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(t.path("net"))
+    s.listen()
+    bucket = {"size": 1000, "refill_time": 100}
+    off = {"size": 0, "refill_time": 0}
+    vm, api = parked(t, set_up=lambda a: a.ok(
+        "PUT", "/network-interfaces/e", {
+            "iface_id": "e", "mote": {"socket": t.path("net")},
+            "tx_rate_limiter": {"ops": bucket}}))
+
+    def limits(body):
+        api.ok("PATCH", "/network-interfaces/e", {"iface_id": "e", **body})
+        item = api.get("/vm/config")["network-interfaces"][0]
+        return item.get("rx_rate_limiter"), item["tx_rate_limiter"]
+
+    t.eq(limits({"rx_rate_limiter": {"bandwidth": bucket}}),
+         ({"bandwidth": bucket}, {"ops": bucket}), "the other one stays")
+    t.eq(limits({"tx_rate_limiter": {"ops": off}, "rx_rate_limiter": None}),
+         ({"bandwidth": bucket}, {"ops": off}), "off")
+    for body, word in (
+            ({}, "missing field `iface_id`"),
+            ({"iface_id": "e"}, "neither rx_rate_limiter nor"),
+            ({"iface_id": "f"}, "does not match"),
+            ({"iface_id": "e", "host_dev_name": "x"}, "unknown field"),
+            ({"iface_id": "e", "tx_rate_limiter": 1}, "tx_rate_limiter"),
+            ({"iface_id": "e", "tx_rate_limiter": {"x": 1}}, "unknown")):
+        api.bad("PATCH", "/network-interfaces/e", body, word)
+    ends(t, vm)
+
+
 # --- the rest --------------------------------------------------------------
 
 @case("run_ctrl_alt_del_reaches_the_guest")
