@@ -92,6 +92,33 @@ def failed_start(t):
     t.eq(vm.report["reason"], "request", "reason")
 
 
+@case("run_starts_that_fail_late_take_all_down_again")
+def failed_late(t):
+    """The initrd does not fit: by then every device and vCPU is there."""
+    vm, api = monitor(t)
+    initrd = t.file("initrd", b"x", size=256 * MIB)
+    api.drive("a", t.file("disk", size=MIB))
+    api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path("v")})
+    api.ok("PUT", "/entropy", {})
+    api.ok("PUT", "/mote", {"virtio_console": True})
+    api.ok("PUT", "/balloon", {"amount_mib": 1, "deflate_on_oom": True,
+                               "stats_polling_interval_s": 1})
+    api.ok("PUT", "/machine-config", {"vcpu_count": 4, "mem_size_mib": 128})
+    source = {"kernel_image_path": t.host.payload("park")}
+    api.ok("PUT", "/boot-source", {**source, "initrd_path": initrd})
+    before = len(os.listdir(f"/proc/{vm.pid}/fd"))
+    for _ in range(10):
+        api.bad("PUT", "/actions", {"action_type": "InstanceStart"}, "initrd")
+        t.check(not os.path.lexists(t.path("v")), "the vsock's file is left")
+    t.eq(api.state(), "Not started", "state")
+    t.eq(len(os.listdir(f"/proc/{vm.pid}/fd")), before, "descriptors")
+    t.eq(len(os.listdir(f"/proc/{vm.pid}/task")), 1, "threads")
+    api.ok("PUT", "/boot-source", source)
+    api.start()
+    vm.wait_output(b"parked\n")
+    ends(t, vm)
+
+
 @case("run_only_once")
 def once(t):
     vm, api = parked(t)

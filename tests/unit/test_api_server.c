@@ -80,7 +80,7 @@ static int open_server(struct fixture *f, const char *path)
     return api_server_new(&args, &f->server, &f->err);
 }
 
-static int setup(void **state)
+static int setup_on(void **state, enum evloop_backend backend)
 {
     struct fixture *f = calloc(1, sizeof(*f));
 
@@ -89,9 +89,20 @@ static int setup(void **state)
     assert_non_null(mkdtemp(f->dir));
     (void)snprintf(f->path, sizeof(f->path), "%s/api.sock", f->dir);
     log_init(&f->log, -1, LOG_OFF, "test");
-    assert_int_equal(evloop_new(EVLOOP_AUTO, &f->loop), 0);
+    assert_int_equal(evloop_new(backend, &f->loop), 0);
     *state = f;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_on(state, EVLOOP_AUTO);
+}
+
+/* What the loop is where the host forbids io_uring. */
+static int setup_epoll(void **state)
+{
+    return setup_on(state, EVLOOP_EPOLL);
 }
 
 static int teardown(void **state)
@@ -378,6 +389,7 @@ static void test_BL_023_socket_path_of_107_bytes(void **state)
 }
 
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+#define E(t) cmocka_unit_test_setup_teardown(t, setup_epoll, teardown)
 
 int main(void)
 {
@@ -393,6 +405,14 @@ int main(void)
         T(test_api_socket_is_private_and_removed),
         T(test_BL_022_stale_live_and_plain_file),
         T(test_BL_023_socket_path_of_107_bytes),
+        E(test_api_answers_and_keeps_the_connection),
+        E(test_api_pipelined_requests_are_answered_in_order),
+        E(test_api_half_a_request_stops_nobody),
+        E(test_api_eleventh_connection_gets_503),
+        E(test_api_bad_request_is_told_why_and_closed),
+        E(test_api_client_that_reads_nothing_is_bounded),
+        E(test_api_client_gone_before_its_answer),
+        E(test_api_free_with_a_request_unanswered),
     };
 
     return cmocka_run_group_tests_name("api_server", tests, NULL, NULL);
