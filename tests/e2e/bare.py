@@ -6,11 +6,13 @@ serial port; sh() sends one and takes its output. Serial output is slow: keep
 it short.
 """
 
+import http.client
 import importlib.util
 import json
 import os
 import re
 import select
+import socket
 import subprocess
 import time
 
@@ -58,6 +60,37 @@ def initramfs(path):
     return path
 
 
+class Api:
+    """The monitor's control socket."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def request(self, method, target, body=None):
+        """The status and the document that came back, {} for none."""
+        c = http.client.HTTPConnection("localhost", timeout=60)
+        c.sock = socket.socket(socket.AF_UNIX)
+        c.sock.settimeout(60)
+        c.sock.connect(self.path)
+        c.request(method, target, None if body is None else json.dumps(body))
+        r = c.getresponse()
+        data = r.read()
+        c.close()
+        return r.status, json.loads(data) if data else {}
+
+    def must(self, method, target, body=None):
+        status, doc = self.request(method, target, body)
+        if status not in (200, 204):
+            raise Failed("%s %s: %d %s" % (method, target, status, doc))
+        return doc
+
+
+def has_api():
+    """Whether this monitor has a control socket at all."""
+    out = subprocess.run([VMM, "--help"], stdout=subprocess.PIPE, timeout=60).stdout
+    return b"--api-sock" in out
+
+
 class Bare:
     """One monitor and its guest's shell; ends with the `with` block."""
 
@@ -75,6 +108,10 @@ class Bare:
         config = os.path.join(work, "vm.json")
         with open(config, "w", encoding="utf-8") as f:
             json.dump(doc, f)
+        sock = os.path.join(work, "api.sock")
+        self.api = Api(sock)
+        if has_api():
+            options = ("--api-sock", sock, *options)
         self.err_path = os.path.join(work, "vmm.err")
         with open(self.err_path, "wb") as err:
             self.proc = subprocess.Popen([VMM, "--config-file", config, *options],
