@@ -397,7 +397,7 @@ for name in ("blk", "console", "balloon", "vsock"):
 
 def reset_in_flight(t, name):
     disk = t.file("disk", bytes(MIB))
-    loops = 40 if name == "console" else 200  # half a MiB printed in each
+    loops = 10 if name == "console" else 100  # half a MiB printed in each
     vm = t.run_payload("reset_flight", f"dev={IDS[name]} loops={loops}",
                        drives=[t.drive("a", disk)], **OTHERS)
     # A console that prints megabytes, and packets from nowhere, may be told.

@@ -111,7 +111,7 @@ def no_spin_broken_ring(t):
 @CASES.case("guest_that_breaks_every_rule_is_bounded")
 def flood_of_faults(t):
     disk = t.file("disk", bytes(MIB))
-    vm = t.start(t.config(t.host.payload("flood"), "loops=1000",
+    vm = t.start(t.config(t.host.payload("flood"), "loops=500",
                           drives=[t.drive("a", disk)], **OTHERS))
     began = time.monotonic()
     vm.wait_output(b"warm\n")
