@@ -2,9 +2,11 @@
 #include "tests/harness/hostile_guest.h"
 
 #include "devices/disk_raw.h"
+#include "devices/net_stream.h"
 #include "devices/virtio_balloon.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_console.h"
+#include "devices/virtio_net.h"
 #include "devices/virtio_rng.h"
 #include "devices/virtio_vsock.h"
 #include "tests/harness/loop_run.h"
@@ -19,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* --- the devices --------------------------------------------------------- */
@@ -75,12 +78,27 @@ static struct virtio_dev *make_vsock(struct hostile_guest *f)
     return dev;
 }
 
+static struct virtio_dev *make_net(struct hostile_guest *f)
+{
+    const struct vnet_args args = {.id = "n", .mac = {2, 0, 0, 0, 0, 1}};
+    struct net_back *back = NULL;
+    struct virtio_dev *dev = NULL;
+    int s[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    f->peer = s[1]; /* a network that never takes a frame away */
+    assert_int_equal(net_stream_adopt(s[0], &back, NULL), 0);
+    assert_int_equal(vnet_new(&f->env, back, &args, &dev), 0);
+    return dev;
+}
+
 const struct hg_device hg_devices[HG_NUM_DEVICES] = {
     {"blk", make_blk, 0x1, 0, 0, 0},
     {"rng", make_rng, 0x1, 0x1, 0, 0},
     {"console", make_console, 0x2a, 0x2a, 0, 0},
     {"balloon", make_balloon, 0x1f, 0x1f, 0x4, 0xf0f0},
     {"vsock", make_vsock, 0x2, 0x2, 0, 0},
+    {"net", make_net, 0x6, 0x6, 0, 0},
 };
 
 /* --- fixture ------------------------------------------------------------- */
@@ -89,6 +107,7 @@ void hg_begin(struct hostile_guest *f, const struct hg_device *dev,
               uint64_t ring_features)
 {
     memset(f, 0, sizeof(*f));
+    f->peer = -1;
     fdrv_init(&f->d, HG_RAM);
     log_init(&f->log, -1, LOG_WARN, "test");
     assert_int_equal(evloop_new(EVLOOP_AUTO, &f->loop), 0);
@@ -125,6 +144,7 @@ void hg_end(struct hostile_guest *f)
 {
     hg_reset(f);
     f->dev->ops->free(f->dev);
+    drop_fd(&f->peer);
     evloop_free(f->loop);
     (void)unlink(f->path);
     assert_int_equal(rmdir(f->dir), 0);

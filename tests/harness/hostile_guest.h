@@ -21,6 +21,7 @@ struct hostile_guest {
     char dir[32];
     char path[64];
     struct virtio_dev *dev;
+    int peer;  /* the network's other end; -1: none */
     gpa_t buf; /* 1 MiB */
 };
 
@@ -38,7 +39,7 @@ struct hg_device {
     uint64_t writable_config; /* bit n: byte n may change */
 };
 
-#define HG_NUM_DEVICES 5u
+#define HG_NUM_DEVICES 6u
 extern const struct hg_device hg_devices[HG_NUM_DEVICES];
 
 /* Makes the device and its driver, with all that the device offers. */
