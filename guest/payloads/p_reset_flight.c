@@ -37,6 +37,9 @@ static void post_long(struct vdev *d)
     case VIRTIO_ID_CONSOLE:
         segs[0].device_writes = false;
         break;
+    case VIRTIO_ID_NET:
+        segs[0] = (struct vd_seg){data, 12 + 1514, false};
+        break;
     case VIRTIO_ID_VSOCK:
         segs[0] = (struct vd_seg){&packet, sizeof(packet), false};
         break;
@@ -60,6 +63,13 @@ static void fill_ring(struct vdev *d)
         d->ring->avail[i] = 0;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     d->ring->avail_idx = VD_QSIZE;
+}
+
+/* Its header's fields are read: none may ask for anything. */
+static void clear_header(void)
+{
+    data[0] = 0;
+    data[1] = 0;
 }
 
 static void mark_data(void)
@@ -87,6 +97,7 @@ void payload_main(void)
         uint16_t used;
 
         vd_start(d, 0, vd_poke_queue(d));
+        clear_header();
         fill_ring(d);
         vd_kick(d);
         for (uint32_t k = 0; k < i % 64; k++)

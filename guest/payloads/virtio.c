@@ -215,8 +215,9 @@ void blk_check(const uint64_t *data, uint64_t sector, uint32_t sectors)
 
 uint32_t vd_poke_queue(const struct vdev *d)
 {
-    /* Console and vsock transmit on queue 1. */
-    return d->device_id == VIRTIO_ID_CONSOLE || d->device_id == VIRTIO_ID_VSOCK;
+    /* These transmit on queue 1. */
+    return d->device_id == VIRTIO_ID_CONSOLE ||
+           d->device_id == VIRTIO_ID_VSOCK || d->device_id == VIRTIO_ID_NET;
 }
 
 void vd_poke(struct vdev *d)
@@ -238,6 +239,10 @@ void vd_poke(struct vdev *d)
         break;
     case VIRTIO_ID_VSOCK:
         seg = (struct vd_seg){&packet, sizeof(packet), false};
+        break;
+    case VIRTIO_ID_NET:
+        /* A header and an empty frame. */
+        seg = (struct vd_seg){buffer, 12 + 60, false};
         break;
     case VIRTIO_ID_BALLOON:
         pfn = (uint32_t)((uintptr_t)page / sizeof(page));

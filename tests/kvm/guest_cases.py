@@ -7,7 +7,7 @@ import re
 import struct
 import time
 
-from harness import Cases
+from harness import Cases, Network
 
 CASES = Cases()
 SECTOR = 512
@@ -190,7 +190,7 @@ OTHERS = {
                 "free_page_reporting": True},
 }
 # VIRTIO_ID_* of <linux/virtio_ids.h>.
-IDS = {"blk": 2, "console": 3, "rng": 4, "balloon": 5, "vsock": 19}
+IDS = {"net": 1, "blk": 2, "console": 3, "rng": 4, "balloon": 5, "vsock": 19}
 
 
 # --- the bus ---------------------------------------------------------------
@@ -203,8 +203,9 @@ def unmapped(t):
 @CASES.case("BL_043_virtio_registers")
 def virtio_registers(t):
     disk = t.file("disk", size=MIB)
-    vm = t.run_payload("virtio_regs", f"sectors={MIB // SECTOR}",
-                       drives=[t.drive("a", disk)], **OTHERS)
+    with Network() as net:
+        vm = t.run_payload("virtio_regs", f"sectors={MIB // SECTOR}",
+                           drives=[t.drive("a", disk)], **OTHERS, **net)
     lines = vm.err.splitlines()
     t.check(len(lines) <= 60, f"{len(lines)} lines in the log: not limited")
     t.eq(t.read("disk"), bytes(MIB), "the disk")
@@ -383,14 +384,16 @@ for name in HOSTILE:
 
 def hostile_device(t, name, way):
     disk = t.file("disk", size=MIB)
-    vm = t.run_payload("virtq_hostile", f"do={way} mem=128 dev={IDS[name]}",
-                       drives=[t.drive("a", disk)], **OTHERS)
+    with Network() as net:
+        vm = t.run_payload("virtq_hostile",
+                           f"do={way} mem=128 dev={IDS[name]}",
+                           drives=[t.drive("a", disk)], **OTHERS, **net)
     lines = vm.err.splitlines()
     t.check(1 <= len(lines) <= 12, f"{len(lines)} lines in the log")
     t.check(f"virtio device {name}" in vm.err, f"which device? {lines[0]}")
 
 
-for name in ("blk", "console", "balloon", "vsock"):
+for name in ("blk", "console", "balloon", "vsock", "net"):
     for way in ("idx_jump", "idx_back", "bad_head", "loop", "outside_ram"):
         CASES.add(f"BL_042_{name}_{way}", hostile_device, name, way)
 
@@ -398,8 +401,9 @@ for name in ("blk", "console", "balloon", "vsock"):
 def reset_in_flight(t, name):
     disk = t.file("disk", bytes(MIB))
     loops = 10 if name == "console" else 100  # half a MiB printed in each
-    vm = t.run_payload("reset_flight", f"dev={IDS[name]} loops={loops}",
-                       drives=[t.drive("a", disk)], **OTHERS)
+    with Network() as net:
+        vm = t.run_payload("reset_flight", f"dev={IDS[name]} loops={loops}",
+                           drives=[t.drive("a", disk)], **OTHERS, **net)
     # A console that prints megabytes, and packets from nowhere, may be told.
     lines = vm.err.splitlines()
     t.check(len(lines) <= (10 if name in ("console", "vsock") else 0),

@@ -12,7 +12,9 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 PASS, FAIL, SKIP = 0, 1, 77  # guest/payloads/payload.h
@@ -240,7 +242,7 @@ class Test:
     # --- VMs --------------------------------------------------------------
 
     def config(self, kernel, words="", mem=128, cpus=1, drives=(), vsock=None,
-               rng=False, initrd=None, mote=None, balloon=None):
+               rng=False, initrd=None, mote=None, balloon=None, net=None):
         """A configuration as a dictionary, in Firecracker's format."""
         doc = {
             "boot-source": {"kernel_image_path": kernel, "boot_args": words
@@ -256,6 +258,8 @@ class Test:
             doc["entropy"] = {}
         if balloon:
             doc["balloon"] = balloon
+        if net is not None:  # the descriptor of a stream socket
+            doc["network-interfaces"] = [{"iface_id": "n", "mote": {"fd": net}}]
         if mote:
             doc["mote"] = mote
         return doc
@@ -284,7 +288,8 @@ class Test:
 
     def run_payload(self, name, words="", **options):
         """Runs a guest program to its end and judges its result."""
-        start = {k: options.pop(k) for k in ("args", "stdin", "preexec")
+        start = {k: options.pop(k) for k in
+                 ("args", "stdin", "preexec", "pass_fds")
                  if k in options}
         vm = self.start(self.config(self.host.payload(name), words,
                                     **options), **start)
@@ -361,6 +366,28 @@ class Test:
             vm.kill()
             with open(self.path(vm.name + ".serial"), "wb") as f:
                 f.write(vm.out)
+
+
+class Network:
+    """A network that takes all frames and sends none: give it as net=."""
+
+    def __init__(self):
+        self.near, self.far = socket.socketpair()
+        self.thread = threading.Thread(target=self._drain)
+        self.thread.start()
+
+    def _drain(self):
+        while self.far.recv(65536):
+            pass
+
+    def __enter__(self):
+        return {"net": self.near.fileno(), "pass_fds": [self.near.fileno()]}
+
+    def __exit__(self, *exc):
+        self.near.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.near.close()
+        self.far.close()
 
 
 def fill_pipe(fd, data):
