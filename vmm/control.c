@@ -109,6 +109,8 @@ int control_boot(struct control *c, struct errmsg *err)
         .console_out_fd = c->serial_fd >= 0 ? c->serial_fd : STDOUT_FILENO,
         .start_ns = o->start_us ? o->start_us * 1000 : c->start_ns,
         .keyboard = c->api != NULL,
+        .filter_calls = !o->no_seccomp,
+        .control_socket = c->api != NULL,
         .test_exit = o->test_exit,
     };
     int rc = config_validate(&c->config, err);

@@ -303,6 +303,8 @@ int machine_new(const struct vm_config *config,
     m->loop = options->loop;
     m->kvm.sys_fd = -1;
     m->kvm.vm_fd = -1;
+    (void)pthread_mutex_init(&m->gate_lock, NULL); /* never fail on Linux */
+    (void)pthread_cond_init(&m->gate_changed, NULL);
     irq_init(&m->irqs);
     machine_init_calls(m);
     rc = vcpu_install_signal();
@@ -335,5 +337,7 @@ void machine_free(struct machine *m)
     kvm_fini(&m->kvm);
     register_pages_fini(&m->pages);
     gm_free(m->mem);
+    (void)pthread_cond_destroy(&m->gate_changed);
+    (void)pthread_mutex_destroy(&m->gate_lock);
     free(m);
 }

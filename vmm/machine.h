@@ -27,6 +27,8 @@ struct machine_options {
     uint64_t start_ns;   /* CLOCK_MONOTONIC that timings count from */
     bool emulated_ring0; /* what the probe said */
     bool keyboard;       /* machine_ctrl_alt_del() will be used */
+    bool filter_calls;   /* by seccomp, from the start on */
+    bool control_socket; /* its client may still open files */
     bool test_exit;      /* test programs may end the VM with a result */
 };
 
@@ -47,8 +49,10 @@ int machine_new(const struct vm_config *config,
                 const struct machine_options *options,
                 struct machine **out_machine, struct errmsg *err) MUST_CHECK;
 /*
- * Starts the vCPUs. On failure the VM is being ended, as by the stop hook, and
- * the loop has to run until that is done.
+ * Starts the vCPUs; once in a process, because from now on the calling thread,
+ * the loop's, may make only the system calls of seccomp_rules.h. On failure the
+ * VM is being ended, as by the stop hook, and the loop has to run until that is
+ * done.
  */
 int machine_start(struct machine *m, struct errmsg *err) MUST_CHECK;
 void machine_free(struct machine *m); /* NULL is fine */

@@ -14,6 +14,7 @@
 #include "vmm/machine_devices.h"
 #include "vmm/vcpu.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct machine {
@@ -44,6 +45,13 @@ struct machine {
     uint32_t num_ended;   /* io thread */
     uint32_t num_started; /* io thread */
     bool stopping;        /* io thread */
+    /* No vCPU enters the guest before every thread has its filter. */
+    pthread_mutex_t gate_lock;
+    pthread_cond_t gate_changed;
+    uint32_t gate_waiting; /* guarded by gate_lock */
+    int gate_error;        /* the same: -errno of a vCPU's filter */
+    bool gate_open;        /* the same */
+    char labels[LAYOUT_MAX_VCPUS][8];
     /* io thread */
     enum machine_state state;
     uint32_t num_paused;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A machine that is built: started, paused, resumed, ended. */
 #include "vmm/machine_int.h"
+#include "vmm/seccomp_filter.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* --- ending ----------------------------------------------------------------
@@ -69,18 +71,61 @@ void machine_vcpu_ended(void *arg, uint32_t index)
     evloop_post(m->loop, &m->ended_calls[index]);
 }
 
+/* --- the gate before the first entry ----------------------------------------
+ */
+
+/* thread: vcpu */
 void machine_first_run(void *arg, uint32_t index)
 {
     struct machine *m = arg;
+    int rc = 0;
 
+    (void)snprintf(m->labels[index], sizeof(m->labels[index]), "vcpu%u", index);
+    if (m->options.filter_calls)
+        rc = seccomp_install(SECCOMP_VCPU, m->labels[index]);
+    (void)pthread_mutex_lock(&m->gate_lock);
+    if (rc)
+        m->gate_error = rc;
+    m->gate_waiting++;
+    (void)pthread_cond_broadcast(&m->gate_changed);
+    while (!m->gate_open)
+        (void)pthread_cond_wait(&m->gate_changed, &m->gate_lock);
+    (void)pthread_mutex_unlock(&m->gate_lock);
     if (index == 0)
         atomic_store(&m->first_run_ns, util_now_ns() - m->options.start_ns);
+}
+
+/* Waits for the filters of the vCPUs; 0 or -errno of one. */
+static int machine_gate_gather(struct machine *m)
+{
+    int rc;
+
+    (void)pthread_mutex_lock(&m->gate_lock);
+    while (m->gate_waiting < m->num_started)
+        (void)pthread_cond_wait(&m->gate_changed, &m->gate_lock);
+    rc = m->gate_error;
+    (void)pthread_mutex_unlock(&m->gate_lock);
+    return rc;
+}
+
+static void machine_gate_open(struct machine *m)
+{
+    (void)pthread_mutex_lock(&m->gate_lock);
+    m->gate_open = true;
+    (void)pthread_cond_broadcast(&m->gate_changed);
+    (void)pthread_mutex_unlock(&m->gate_lock);
+}
+
+static int machine_filter_loop(const struct machine *m)
+{
+    return seccomp_install(
+        m->options.control_socket ? SECCOMP_LOOP_API : SECCOMP_LOOP, "loop");
 }
 
 /* --- running ---------------------------------------------------------------
  */
 
-int machine_start(struct machine *m, struct errmsg *err)
+static int machine_start_vcpus(struct machine *m, struct errmsg *err)
 {
     int rc = 0;
 
@@ -89,8 +134,27 @@ int machine_start(struct machine *m, struct errmsg *err)
         if (rc == 0)
             m->num_started++;
     }
+    return rc;
+}
+
+int machine_start(struct machine *m, struct errmsg *err)
+{
+    int filter_rc =
+        m->options.filter_calls ? seccomp_prepare(m->options.log->fd) : 0;
+    int rc = machine_start_vcpus(m, err);
+
+    if (filter_rc == 0)
+        filter_rc = machine_gate_gather(m);
+    if (filter_rc == 0 && rc == 0 && m->options.filter_calls)
+        filter_rc = machine_filter_loop(m);
+    if (filter_rc && rc == 0)
+        rc = err_set(err, filter_rc,
+                     "seccomp: %s; the host's kernel needs SECCOMP_FILTER, or "
+                     "give --no-seccomp",
+                     err_reason(filter_rc));
     if (rc)
         machine_request_stop(m, STOP_INTERNAL, 0);
+    machine_gate_open(m);
     return rc;
 }
 

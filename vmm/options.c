@@ -142,6 +142,15 @@ static int opt_holds_anyway(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_no_seccomp(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->no_seccomp = true;
+    return 0;
+}
+
 static int opt_no_api(struct vmm_options *o, const char *v, struct errmsg *err)
 {
     (void)v;
@@ -211,8 +220,8 @@ static const struct option_row option_rows[] = {
      opt_holds_anyway},
     {"metrics-path", "FILE", "write metrics there, a JSON line a minute",
      opt_metrics_path},
-    {"no-seccomp", NULL, "accepted: this version has no filter yet",
-     opt_holds_anyway},
+    {"no-seccomp", NULL, "no filter of system calls: for debugging only",
+     opt_no_seccomp},
     {"start-time-cpu-us", "N", "accepted, from a jailer", opt_cpu_us},
     {"parent-cpu-time-us", "N", "accepted, from a jailer", opt_cpu_us},
     {"start-time-us", "N", "monotonic time at exec, for the timings",

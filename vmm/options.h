@@ -28,6 +28,7 @@ struct vmm_options {
     uint64_t start_us; /* CLOCK_MONOTONIC at exec; 0: not given */
     uint64_t max_body; /* bytes of a request's body */
     bool no_api;
+    bool no_seccomp;
     bool as_firecracker; /* that is the name we were started under */
     bool check;
     bool probe;

@@ -31,6 +31,7 @@
 #define SECCOMP_RULES_VCPU                                                     \
     SECCOMP_RULES_ALL                                                          \
     ALLOW_IF(ioctl, 1, KVM_RUN, "the guest runs")                              \
+    ALLOW_IF(ioctl, 1, KVM_KVMCLOCK_CTRL, "the guest was paused")              \
     ALLOW_IF(ioctl, 1, KVM_GET_REGS, "log lines; quirks")                      \
     ALLOW_IF(ioctl, 1, KVM_SET_REGS, "quirks")                                 \
     ALLOW_IF(ioctl, 1, KVM_GET_VCPU_EVENTS, "quirks")                          \
@@ -85,6 +86,7 @@
     ALLOW(newfstatat, "libc's fstat; whether a socket's file is still ours")   \
     ALLOW(lstat, "the same")                                                   \
     ALLOW(unlink, "socket files of ours")                                      \
+    ALLOW(sysinfo, "libc's qsort(), for the balloon's pages")                  \
     ALLOW(ftruncate, "the exit file")
 
 /* With a control socket: its client may change disks while the guest runs. */

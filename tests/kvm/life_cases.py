@@ -352,3 +352,35 @@ def socket_108(t):
     vm = t.start(t.config(t.host.payload("serial_out"), vsock="s" * 108))
     t.refused(vm, 152, "108 bytes", "107")
     t.no_stray_files([])
+
+
+# --- system calls ----------------------------------------------------------
+
+def thread_states(vm):
+    """{thread name: {field: value}} of /proc/PID/task/*/status."""
+    out = {}
+    tasks = f"/proc/{vm.process.pid}/task"
+    for tid in os.listdir(tasks):
+        with open(f"{tasks}/{tid}/status", encoding="ascii") as f:
+            fields = dict(line.split(":\t", 1) for line in f if ":\t" in line)
+        out[fields["Name"].strip()] = fields
+    return out
+
+
+@CASES.case("seccomp_filters_every_thread")
+def seccomp_every_thread(t):
+    vm = t.parked(cpus=1, vsock="v.sock")
+    for name, fields in thread_states(vm).items():
+        if name.startswith(("iou-", "kvm")):
+            continue  # the kernel's own
+        t.eq(fields["Seccomp"].strip(), "2", f"Seccomp of thread {name}")
+        t.eq(fields["NoNewPrivs"].strip(), "1", f"NoNewPrivs of thread {name}")
+    t.terminate(vm)
+
+
+@CASES.case("seccomp_can_be_left_out")
+def seccomp_left_out(t):
+    vm = t.parked(args=["--no-seccomp"])
+    for name, fields in thread_states(vm).items():
+        t.eq(fields["Seccomp"].strip(), "0", f"Seccomp of thread {name}")
+    t.terminate(vm)
