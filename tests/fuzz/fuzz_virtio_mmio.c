@@ -158,8 +158,14 @@ static void step(struct target *t, struct fuzz_in *in)
         request(t, in);
         break;
     case 5:
-        if (fuzz_rarely(in, 4))
+        if (fuzz_rarely(in, 4)) {
             wr(t, VIRTIO_MMIO_STATUS, 0);
+        } else if (fuzz_rarely(in, 8)) {
+            wr(t, VIRTIO_MMIO_QUEUE_SEL, 0);
+            wr(t, VIRTIO_MMIO_QUEUE_READY, 0);
+            fuzz_must(rd(t, VIRTIO_MMIO_QUEUE_READY) == 0 ||
+                      (rd(t, VIRTIO_MMIO_STATUS) & VIRTIO_CONFIG_S_FAILED));
+        }
         break;
     case 6:
         if (fuzz_rarely(in, 16))
