@@ -364,6 +364,31 @@ def rng(t):
     t.run_payload("rng", rng=True)
 
 
+def balloon(t, way):
+    r, w = os.pipe()
+    try:
+        vm = t.start(t.config(t.host.payload("balloon"), f"do={way}",
+                              balloon={"amount_mib": 0,
+                                       "deflate_on_oom": False,
+                                       "free_page_reporting": True}), stdin=r)
+        vm.wait_output(b"full\n")
+        full = (vm.guest_bytes(), vm.resident_bytes())
+        os.write(w, b"1")
+        vm.wait_output(b"empty\n")
+        empty = (vm.guest_bytes(), vm.resident_bytes())
+        os.write(w, b"2")
+        t.judge(vm)
+    finally:
+        os.close(r)
+        os.close(w)
+    for what, before, after in zip(("guest memory", "RSS"), full, empty):
+        t.check(before - after > 7 * MIB,
+                f"{what}: {before >> 10} KiB, then {after >> 10}")
+
+
+CASES.add("balloon_inflated_pages_go_back", balloon, "inflate")
+CASES.add("balloon_reported_pages_go_back", balloon, "report")
+
 HOSTILE = ("idx_jump", "idx_back", "bad_head", "loop", "bad_next",
            "outside_ram", "across_ram_end", "wrapping", "bad_order",
            "indirect", "ring_outside_ram")

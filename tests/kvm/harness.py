@@ -195,6 +195,15 @@ class Vm:
                 total += int(f.read().split()[0])
         return total / 1e9
 
+    def guest_bytes(self):
+        """Guest memory that the host has pages for."""
+        base = f"/proc/{self.pid}/fd"
+        for fd in os.listdir(base):
+            path = os.path.join(base, fd)
+            if "mote-guest-ram" in os.readlink(path):
+                return os.stat(path).st_blocks * 512
+        raise Failure(f"{self.name}: no guest memory in /proc")
+
     def resident_bytes(self):
         with open(f"/proc/{self.pid}/status", encoding="ascii") as f:
             for line in f:
