@@ -133,7 +133,11 @@ class Vm:
     def __enter__(self):
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, kind, error, trace):
+        if error is not None:
+            # Why the case failed may be what the monitor said of its end.
+            end = "runs" if self.proc.poll() is None else "ended with %s" % self.proc.poll()
+            print("    | %s %s; said: %r" % (self.name, end, self._errors()), flush=True)
         self.close()
 
 
