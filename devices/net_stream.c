@@ -14,8 +14,15 @@
 #include <sys/un.h>
 
 #define STREAM_PREFIX_BYTES 4u
-#define STREAM_IOVS         256u /* in one read or write */
-#define STREAM_SINK_BYTES   4096u
+#define STREAM_IOVS         260u /* in one read or write: any frame's and more */
+/*
+ * Several frames go with one write only while the kernel takes it whole or not
+ * at all. passt (2023) reads on once for the end of a frame that it got in
+ * part and loses its place in the stream if even that comes in pieces, which
+ * is what becomes of a frame in the middle of a long write.
+ */
+#define STREAM_WRITE_BYTES 32768u
+#define STREAM_SINK_BYTES  4096u
 
 struct frame_queue {
     struct net_frame *first;
@@ -361,28 +368,48 @@ static void stream_tx_submit(struct net_stream *s, uint32_t iovcnt)
     evloop_io_submit(s->loop, &tx->io);
 }
 
-/* One write for as many frames as its iovecs last. */
+/* Adds what is left of the frame from `pos` on; its bytes, 0: no room. */
+static uint32_t stream_tx_add(struct stream_tx *tx, struct net_frame *f,
+                              uint32_t pos, uint32_t *n)
+{
+    uint32_t left = f->bytes + STREAM_PREFIX_BYTES - pos;
+
+    if (*n + f->iovcnt + 1 > STREAM_IOVS)
+        return 0;
+    if (pos < STREAM_PREFIX_BYTES) {
+        tx->iov[*n].iov_base = f->wire_ + pos;
+        tx->iov[(*n)++].iov_len = STREAM_PREFIX_BYTES - pos;
+        pos = STREAM_PREFIX_BYTES;
+    }
+    *n = stream_slice(f, pos - STREAM_PREFIX_BYTES, tx->iov, *n, STREAM_IOVS,
+                      f->bytes);
+    return left;
+}
+
+/* One write: a large frame, or some small ones. */
 static void stream_tx_step(struct net_stream *s)
 {
     struct stream_tx *tx = &s->tx;
+    uint32_t bytes = tx->rest_len - tx->rest_pos;
     uint32_t pos = tx->pos;
     uint32_t n = 0;
 
     if (tx->busy || tx->full || s->gone || s->idle)
         return;
-    if (tx->rest_len > tx->rest_pos) {
+    if (bytes > 0) {
         tx->iov[n].iov_base = tx->rest + tx->rest_pos;
-        tx->iov[n++].iov_len = tx->rest_len - tx->rest_pos;
+        tx->iov[n++].iov_len = bytes;
     }
-    for (struct net_frame *f = tx->waiting.first; f && n < STREAM_IOVS - 1;
-         f = f->next_) {
-        if (pos < STREAM_PREFIX_BYTES) {
-            tx->iov[n].iov_base = f->wire_ + pos;
-            tx->iov[n++].iov_len = STREAM_PREFIX_BYTES - pos;
-            pos = STREAM_PREFIX_BYTES;
-        }
-        n = stream_slice(f, pos - STREAM_PREFIX_BYTES, tx->iov, n, STREAM_IOVS,
-                         f->bytes);
+    for (struct net_frame *f = tx->waiting.first; f; f = f->next_) {
+        uint32_t more;
+
+        if (bytes > 0 &&
+            bytes + f->bytes + STREAM_PREFIX_BYTES > STREAM_WRITE_BYTES)
+            break;
+        more = stream_tx_add(tx, f, pos, &n);
+        if (more == 0)
+            break;
+        bytes += more;
         pos = 0;
     }
     if (n > 0)
