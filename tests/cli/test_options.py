@@ -98,6 +98,46 @@ def words_behind_a_disk_say_how_it_is_stored(box):
 
 
 @test
+def net_tap_reaches_the_configuration(box):
+    check(box.run("run", "--net", "tap=t0,queues=2,without=mq+csum", "--", "true"), 0)
+    (net,) = box.notes()["config"]["network-interfaces"]
+    mac = net.pop("guest_mac")
+    assert re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", mac), mac
+    assert int(mac[:2], 16) & 3 == 2, mac
+    assert net == {"iface_id": "eth0", "host_dev_name": "t0", "mtu": None,
+                   "mote": {"queue_pairs": 2, "without": ["mq", "csum"]}}, net
+
+
+@test
+def without_net_there_is_no_network(box):
+    for words in ([], ["--net", "none"]):
+        check(box.run("run", *words, "--", "true"), 0)
+        assert "network-interfaces" not in box.notes()["config"]
+
+
+@test
+def bad_values_of_net_are_refused(box):
+    for value in ("", "tap", "tap=", "bridge", "tap=a,queues=5", "tap=a,queues=0",
+                  "tap=a,x=1", "tap=a,ip", "tap=a,tap=b", "tap=a,without=+",
+                  "user,ip=1.2.3.4/8", "tap=" + "a" * 300):
+        check(box.run("run", "--net", value, "--", "true"), 125, b"",
+              one_line(rb"--net"))
+    for value, word in (("tap=a,ip=10.0.0.2", rb"10\.0\.0\.2"),
+                        ("tap=a,ip=10.0.0.2/33", rb"/33"),
+                        ("tap=a,ip=x/8", rb"x/8"),
+                        ("tap=a,gw=10.0.0.1", rb"gw"),
+                        ("tap=a,ip=10.0.0.2/8,gw=10.0.0", rb"gateway"),
+                        ("tap=a,ip=10.0.0.2/8,dns=no", rb"resolver")):
+        check(box.run("run", "--net", value, "--", "true"), 125, b"", one_line(word))
+
+
+@test
+def net_user_without_passt_names_the_package(box):
+    check(box.run("run", "--net", "user", "--", "true", env={"PATH": "/nonexistent"}),
+          125, b"", one_line(rb"install the package passt"))
+
+
+@test
 def defaults_are_those_of_the_help(box):
     check(box.run("run", "--", "true"), 0)
     config = box.notes()["config"]

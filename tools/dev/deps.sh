@@ -9,14 +9,14 @@ run_packages="
     liburing-dev libfdt-dev libjansson-dev libseccomp-dev
     zlib1g-dev libzstd-dev liblz4-dev liblzma-dev
     linux-source-6.12 xz-utils patch flex bison bc libelf-dev
-    busybox-static python3
+    busybox-static python3 passt
 "
 test_packages="
     clang clang-format clang-tidy libclang-rt-14-dev cppcheck
     libcmocka-dev
     qemu-system-x86 cpio kmod device-tree-compiler
     python3-yaml
-    iproute2 util-linux procps erofs-utils e2fsprogs strace git
+    iproute2 ethtool util-linux procps erofs-utils e2fsprogs strace git
 "
 
 case "${1:-}" in
