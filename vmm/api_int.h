@@ -3,7 +3,8 @@
 #define VMM_API_INT_H
 
 /*
- * Between the route table (api_routes.c) and its handlers: api_preboot.c for
+ * Between the route table (api_table.c), what dispatches by it (api_routes.c),
+ * and its handlers: api_preboot.c for
  * what describes a machine, api_running.c for one that runs, api_info.c for
  * what only reads. thread: io
  */
@@ -30,6 +31,9 @@ struct api_route {
     const char *need[3]; /* fields that the body has to have */
     const char *stat;    /* name of its counts in the metrics */
 };
+
+extern const struct api_route api_routes[];
+extern const size_t api_num_routes; /* at most API_MAX_ROUTES */
 
 struct api_call {
     struct control *ctl;

@@ -156,3 +156,15 @@ def ends(t, vm, code=0):
     vm.process.terminate()
     t.eq(vm.wait(), code, "exit code after SIGTERM")
     t.check(not os.path.lexists(vm.sock), "the socket was left behind")
+
+
+def parked(t, args=(), cpus=1, set_up=None):
+    """A guest that has halted for good, started by the socket."""
+    vm, api = monitor(t, args)
+    api.ok("PUT", "/machine-config", {"vcpu_count": cpus, "mem_size_mib": 128})
+    api.boot_source("park")
+    if set_up:
+        set_up(api)
+    api.start()
+    vm.wait_output(b"parked\n")
+    return vm, api

@@ -90,7 +90,7 @@ def fault(api, method, path, body=None):
 @CASES.case("document_lists_the_routes_of_the_server", kvm=False)
 def routes(t):
     document = Document()
-    with open(os.path.join(VMM, "api_routes.c"), encoding="utf-8") as f:
+    with open(os.path.join(VMM, "api_table.c"), encoding="utf-8") as f:
         table = set(re.findall(r'\{"([A-Z]+)",\s+"(/[^"]*)"', f.read()))
     listed = {(method.upper(), path.replace("{id}", "{}"))
               for path, item in document.doc["paths"].items()

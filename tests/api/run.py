@@ -26,10 +26,11 @@ def runner():
 
 if __name__ == "__main__":
     kvm_run = runner()
+    import device_cases
     import document_cases
     import http_cases
     import preboot_cases
     import running_cases
     sys.exit(kvm_run.main(http_cases.CASES + preboot_cases.CASES +
-                          document_cases.CASES + running_cases.CASES,
-                          __doc__))
+                          document_cases.CASES + running_cases.CASES +
+                          device_cases.CASES, __doc__))
