@@ -30,64 +30,66 @@ static int api_balloon_begin(struct api_call *c, const char *const *fields,
     return *out_dev ? 0 : -ENODEV;
 }
 
-/* The section as it is with the body's fields over it, read by the parser. */
-static int api_balloon_parse(struct api_call *c, json_t **out_doc,
-                             struct vm_config *out)
-{
-    json_t *merged =
-        config_doc_patched(json_object_get(c->ctl->doc, "balloon"), c->body);
-    json_t *doc =
-        merged ? config_doc_with(c->ctl->doc, "balloon", merged) : NULL;
-    int rc = control_parse(doc, out, &c->err);
+/* A change of the balloon, and what it would make of the configuration. */
+struct api_balloon_change {
+    struct virtio_dev *dev;
+    json_t *doc;
+    struct vm_config config;
+};
 
+/*
+ * Lays the one field that the body may have over the section, and reads the
+ * result. After a success control_settle() is due.
+ */
+static int api_balloon_begin_change(struct api_call *c, const char *field,
+                                    struct api_balloon_change *x)
+{
+    const char *const fields[] = {field, NULL};
+    json_t *merged;
+    int rc = api_balloon_begin(c, fields, &x->dev);
+
+    if (rc)
+        return rc;
+    merged =
+        config_doc_patched(json_object_get(c->ctl->doc, "balloon"), c->body);
+    x->doc = merged ? config_doc_with(c->ctl->doc, "balloon", merged) : NULL;
     json_decref(merged);
-    if (rc == 0)
-        *out_doc = doc;
-    return rc;
+    return control_parse(x->doc, &x->config, &c->err);
 }
 
 int api_patch_balloon(struct api_call *c)
 {
-    static const char *const fields[] = {"amount_mib", NULL};
-    struct virtio_dev *dev = NULL;
-    struct vm_config config;
-    json_t *doc = NULL;
-    int rc = api_balloon_begin(c, fields, &dev);
+    struct api_balloon_change x;
+    int rc = api_balloon_begin_change(c, "amount_mib", &x);
 
-    if (rc == 0)
-        rc = api_balloon_parse(c, &doc, &config);
     if (rc)
         return rc;
-    rc = vballoon_set_target(dev, config.balloon.target_bytes);
+    rc = vballoon_set_target(x.dev, x.config.balloon.target_bytes);
     if (rc)
         (void)err_set(&c->err, rc,
                       "balloon: amount_mib is more than the guest's memory of "
                       "%llu MiB.",
-                      (unsigned long long)(config.mem_bytes / MIB));
-    return control_settle(c->ctl, rc, doc, &config);
+                      (unsigned long long)(x.config.mem_bytes / MIB));
+    return control_settle(c->ctl, rc, x.doc, &x.config);
 }
 
 int api_patch_balloon_stats(struct api_call *c)
 {
-    static const char *const fields[] = {"stats_polling_interval_s", NULL};
-    struct virtio_dev *dev = NULL;
-    struct vm_config config;
-    json_t *doc = NULL;
-    int rc = api_balloon_begin(c, fields, &dev);
+    struct api_balloon_change x;
+    int rc = api_balloon_begin_change(c, "stats_polling_interval_s", &x);
+    uint32_t seconds;
 
-    if (rc == 0)
-        rc = api_balloon_parse(c, &doc, &config);
     if (rc)
         return rc;
+    seconds = x.config.balloon.stats_interval_s;
     /* The same again is no change, also where there are no statistics. */
-    if (config.balloon.stats_interval_s !=
-        c->ctl->config.balloon.stats_interval_s)
-        rc = vballoon_set_stats_interval(dev, config.balloon.stats_interval_s);
+    if (seconds != c->ctl->config.balloon.stats_interval_s)
+        rc = vballoon_set_stats_interval(x.dev, seconds);
     if (rc)
         (void)err_set(&c->err, rc,
                       "balloon: statistics cannot be turned on or off while "
                       "the microVM runs.");
-    return control_settle(c->ctl, rc, doc, &config);
+    return control_settle(c->ctl, rc, x.doc, &x.config);
 }
 
 /* --- statistics -------------------------------------------------------------

@@ -102,39 +102,50 @@ int api_patch_vm(struct api_call *c)
 /* --- devices ----------------------------------------------------------------
  */
 
-static int api_no_device(struct api_call *c)
-{
-    return err_set(&c->err, -ENODEV, "%s: there is no device with the ID %s.",
-                   c->route->section, c->id);
-}
-
-/*
- * The document with the body's fields over those of the item that the path
- * names, and what it says.
- */
-static int api_parse_item(struct api_call *c, json_t **out_doc,
-                          struct vm_config *out)
-{
-    const struct api_route *r = c->route;
-    json_t *item = config_doc_patched(
-        config_doc_item(c->ctl->doc, r->section, r->key, c->id), c->body);
-    json_t *doc =
-        item ? config_doc_with_item(c->ctl->doc, r->section, r->key, item)
-             : NULL;
-    int rc = control_parse(doc, out, &c->err);
-
-    json_decref(item);
-    if (rc == 0)
-        *out_doc = doc;
-    return rc;
-}
-
 /* Whether the body has the field, and with a value. */
 static bool api_given(const struct api_call *c, const char *field)
 {
     const json_t *v = json_object_get(c->body, field);
 
     return v && !json_is_null(v);
+}
+
+/* A change of a device: what it is about, and what it would make of the
+ * configuration. */
+struct api_change {
+    const char *const *fields; /* of the body: the id, and two to be changed */
+    struct virtio_dev *dev;
+    json_t *doc;
+    struct vm_config config;
+};
+
+/*
+ * Lays the body's fields over those of the item that the path names, and reads
+ * the result. After a success control_settle() is due.
+ */
+static int api_begin_change(struct api_call *c, uint32_t virtio_id,
+                            struct api_change *x)
+{
+    const struct api_route *r = c->route;
+    json_t *item;
+    int rc = api_only_fields(c, x->fields);
+
+    if (rc)
+        return rc;
+    x->dev = machine_find_device(c->ctl->machine, virtio_id, c->id);
+    if (!x->dev)
+        return err_set(&c->err, -ENODEV,
+                       "%s: there is no device with the ID %s.", r->section,
+                       c->id);
+    if (!api_given(c, x->fields[1]) && !api_given(c, x->fields[2]))
+        return err_set(&c->err, -EINVAL, "%s: neither %s nor %s is given.",
+                       r->section, x->fields[1], x->fields[2]);
+    item = config_doc_patched(
+        config_doc_item(c->ctl->doc, r->section, r->key, c->id), c->body);
+    x->doc = item ? config_doc_with_item(c->ctl->doc, r->section, r->key, item)
+                  : NULL;
+    json_decref(item);
+    return control_parse(x->doc, &x->config, &c->err);
 }
 
 static int api_use_drive(struct api_call *c, struct virtio_dev *dev,
@@ -158,28 +169,16 @@ int api_patch_drive(struct api_call *c)
 {
     static const char *const fields[] = {"drive_id", "path_on_host",
                                          "rate_limiter", NULL};
-    struct virtio_dev *dev =
-        machine_find_device(c->ctl->machine, VIRTIO_ID_BLOCK, c->id);
-    struct vm_config config;
-    json_t *doc = NULL;
-    int rc = api_only_fields(c, fields);
+    struct api_change x = {.fields = fields};
+    int rc = api_begin_change(c, VIRTIO_ID_BLOCK, &x);
 
     if (rc)
         return rc;
-    if (!dev)
-        return api_no_device(c);
-    if (!api_given(c, "path_on_host") && !api_given(c, "rate_limiter"))
-        return err_set(&c->err, -EINVAL,
-                       "drives: neither path_on_host nor rate_limiter is "
-                       "given.");
-    rc = api_parse_item(c, &doc, &config);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < config.num_drives; i++) {
-        if (!strcmp(config.drives[i].id, c->id))
-            rc = api_use_drive(c, dev, &config.drives[i]);
+    for (size_t i = 0; i < x.config.num_drives; i++) {
+        if (!strcmp(x.config.drives[i].id, c->id))
+            rc = api_use_drive(c, x.dev, &x.config.drives[i]);
     }
-    return control_settle(c->ctl, rc, doc, &config);
+    return control_settle(c->ctl, rc, x.doc, &x.config);
 }
 
 /* Limits, of which a bucket that is left out stays. */
@@ -187,29 +186,17 @@ int api_patch_net(struct api_call *c)
 {
     static const char *const fields[] = {"iface_id", "rx_rate_limiter",
                                          "tx_rate_limiter", NULL};
-    struct virtio_dev *dev =
-        machine_find_device(c->ctl->machine, VIRTIO_ID_NET, c->id);
-    struct vm_config config;
-    json_t *doc = NULL;
-    int rc = api_only_fields(c, fields);
+    struct api_change x = {.fields = fields};
+    int rc = api_begin_change(c, VIRTIO_ID_NET, &x);
 
     if (rc)
         return rc;
-    if (!dev)
-        return api_no_device(c);
-    if (!api_given(c, fields[1]) && !api_given(c, fields[2]))
-        return err_set(&c->err, -EINVAL,
-                       "network-interfaces: neither rx_rate_limiter nor "
-                       "tx_rate_limiter is given.");
-    rc = api_parse_item(c, &doc, &config);
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < config.num_nets; i++) {
-        const struct config_net *n = &config.nets[i];
+    for (size_t i = 0; i < x.config.num_nets; i++) {
+        const struct config_net *n = &x.config.nets[i];
 
         if (!strcmp(n->id, c->id))
-            vnet_set_rate_limits(dev, api_given(c, fields[1]) ? &n->rx : NULL,
+            vnet_set_rate_limits(x.dev, api_given(c, fields[1]) ? &n->rx : NULL,
                                  api_given(c, fields[2]) ? &n->tx : NULL);
     }
-    return control_settle(c->ctl, 0, doc, &config);
+    return control_settle(c->ctl, 0, x.doc, &x.config);
 }
