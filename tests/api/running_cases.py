@@ -203,7 +203,7 @@ def pause(t):
 
 
 def pause_rain(t, payload, words, set_up, cpus=1):
-    """Pauses rain on a guest that works; its result is right."""
+    """Pauses rain on a guest that works; its result is right. How many."""
     vm, api = monitor(t)
     api.ok("PUT", "/machine-config", {"vcpu_count": cpus,
                                       "mem_size_mib": 128})
@@ -220,7 +220,7 @@ def pause_rain(t, payload, words, set_up, cpus=1):
             break  # it has come to its end
         rounds += 1
     t.judge(vm)
-    t.check(rounds > 0, "it ended before a pause")
+    return rounds
 
 
 def one_disk(t, api):
@@ -231,8 +231,12 @@ CASES.add("run_pauses_rain_on_a_disk", pause_rain, "blk_rw",
           f"sectors={MIB // 512}", one_disk)
 CASES.add("run_pauses_rain_on_four_vcpus", pause_rain, "smp", "cpus=4", None,
           4)
-CASES.add("run_pauses_rain_on_a_computation", pause_rain, "compute",
-          f"loops={1 << 19}", None)
+
+@case("run_pauses_rain_on_a_computation")
+def pause_compute(t):
+    loops = 1 << (19 if t.host.emulated else 30)
+    rounds = pause_rain(t, "compute", f"loops={loops}", None)
+    t.check(rounds > 10, f"only {rounds} pauses before its end")
 
 
 @case("run_ends_while_paused")
