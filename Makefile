@@ -57,6 +57,7 @@ DEVICES_SRC := $(wildcard devices/*.c)
 BOOT_SRC := $(wildcard boot/*.c)
 LIBMOTE_SRC := $(wildcard tools/libmote/*.c)
 MOTE_SRC := $(wildcard tools/mote/*.c)
+JAIL_SRC := $(wildcard tools/jail/*.c)
 AGENT_SRC := $(wildcard guest/agent/*.c)
 PAYLOAD_SRC := $(wildcard guest/payloads/p_*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
@@ -77,7 +78,7 @@ VMM_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) $(LIB_BASE)
 
 .PHONY: all
 all: $(if $(wildcard vmm/main.c),$(B)/mote-vmm) \
-     $(if $(MOTE_SRC),$(B)/mote $(LIB_MOTE_SO)) $(if $(AGENT_SRC),$(B)/mote-agent)
+     $(if $(MOTE_SRC),$(B)/mote $(LIB_MOTE_SO)) $(B)/mote-jail $(if $(AGENT_SRC),$(B)/mote-agent)
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -128,6 +129,11 @@ VMM_LINK ?= -static-pie
 $(B)/mote-vmm: $(B)/obj/vmm/main.o $(VMM_ARCHIVES)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^ $(VMM_LIBS) -lpthread
+
+# As the monitor: it starts one for each machine, and stays beside it.
+$(B)/mote-jail: $(call objs,$(JAIL_SRC)) $(LIB_BASE)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(VMM_LINK) -o $@ $^
 
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
 	$(call say,LD,$@)
@@ -194,12 +200,18 @@ kernel-tiny kernel-sandbox: kernel-%:
 	@guest/kernel/build.sh $*
 
 # --- tests ----------------------------------------------------------------
-# Programs that the end-to-end cases run inside a guest.
+# Programs that the end-to-end cases run inside a guest, and in a jail.
 GUEST_TEST_BINS = $(patsubst tests/e2e/guest/%.c,$(B)/tests/%,\
-                    $(wildcard tests/e2e/guest/*.c))
+                    $(wildcard tests/e2e/guest/*.c)) $(B)/tests/jail_probe
 .PHONY: guest-tests
 guest-tests: $(GUEST_TEST_BINS)
 $(B)/tests/%: tests/e2e/guest/%.c
+	@mkdir -p $(@D)
+	$(call say,MUSL-CC,$<)
+	$(Q)$(MUSL_CC) $(AGENT_CFLAGS) -static -s -o $@ $<
+
+# What stands in for the monitor in tests/jail: static, as that is.
+$(B)/tests/%: tests/jail/%.c
 	@mkdir -p $(@D)
 	$(call say,MUSL-CC,$<)
 	$(Q)$(MUSL_CC) $(AGENT_CFLAGS) -static -s -o $@ $<
@@ -210,7 +222,9 @@ TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
 # Modules of the agent that stand alone, so that the host can test them.
 AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
                     guest/agent/start.c guest/agent/words.c)
-TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE)
+# And of the jailer.
+JAIL_PURE = $(call objs,tools/jail/options.c tools/jail/cgroup_plan.c)
+TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE) $(JAIL_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -300,7 +314,7 @@ install: all guest
 	install -d $(I)/bin $(I)/libexec/mote $(I)/share/mote $(I)/lib/pkgconfig \
 	    $(I)/include
 	install -m 755 build/mote $(I)/bin/
-	install -m 755 build/mote-vmm $(I)/libexec/mote/
+	install -m 755 build/mote-vmm build/mote-jail $(I)/libexec/mote/
 	install -m 644 $(GUEST_FILES) $(I)/share/mote/
 	for k in tiny sandbox; do \
 	    [ ! -e build/guest/$$k/vmlinux ] || \
@@ -316,7 +330,8 @@ install: all guest
 uninstall:
 	rm -f $(I)/bin/mote $(I)/include/mote.h $(I)/lib/libmote.a \
 	    $(I)/lib/libmote.so $(I)/lib/libmote.so.0 \
-	    $(I)/lib/pkgconfig/libmote.pc $(I)/libexec/mote/mote-vmm
+	    $(I)/lib/pkgconfig/libmote.pc $(I)/libexec/mote/mote-vmm \
+	    $(I)/libexec/mote/mote-jail
 	rm -f $(I)/share/mote/agent.cpio $(I)/share/mote/rootfs.img \
 	    $(I)/share/mote/tiny/vmlinux $(I)/share/mote/sandbox/vmlinux
 	-rmdir $(I)/share/mote/tiny $(I)/share/mote/sandbox $(I)/share/mote \
