@@ -9,7 +9,7 @@ logs=build/test-logs
 mkdir -p "$logs"
 jobs=$(nproc)
 
-check_lanes='build-gcc build-clang lint unit unit-clang build-asan unit-asan seeds build-tsan unit-tsan agent cli api'
+check_lanes='build-gcc build-clang lint unit unit-clang build-asan unit-asan seeds build-tsan unit-tsan agent cli api jail'
 kvm_lanes='kernel guest-kernel kvm-here api-here e2e-here mainline'
 
 # A lane is a command whose last matching line gives its counts; a lane that
@@ -33,6 +33,7 @@ lane() {
     cli) tests/cli/run.sh ;;
     api) tests/api/run.sh --kvm without ;;
     api-here) tests/api/run.sh --kvm with ;;
+    jail) tests/jail/run.sh ;;
     kernel) guest/kernel/build.sh tiny && guest/kernel/build.sh sandbox ;;
     guest-kernel) guest/kernel/test.sh ;;
     kvm-here) tests/kvm/run.sh ;;

@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `make test` runs inside the mainline machine: the bare-metal programs,
-# the control socket and the end-to-end cases. The last line sums up all.
+# What `make test` runs inside the mainline machine: the jailer (which finds
+# cgroup v2 there), the bare-metal programs, the control socket and the
+# end-to-end cases. The last line sums up all.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 out=$(mktemp)
 passed=0
 failed=0
 skipped=0
-for part in 'tests/kvm/run.sh' 'tests/api/run.sh --kvm with' 'tests/e2e/run.sh full'; do
+for part in 'tests/jail/run.sh' 'tests/kvm/run.sh' 'tests/api/run.sh --kvm with' \
+    'tests/e2e/run.sh full'; do
     echo "== $part"
     # shellcheck disable=SC2086 # a command with its argument
     { $part 2>&1; echo "$?" >"$out.rc"; } | tee "$out"

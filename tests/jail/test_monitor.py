@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real monitor with a bare-metal program as its guest, jailed."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+
+from harness import GID, GUARD, UID, Skip, root_test
+
+NAME = "mote-vmm"
+ID = f"mj{os.getpid()}"
+
+
+def prepare(box, ident, payload, vsock=None):
+    """Guest and configuration where the jail's root will be."""
+    if not os.path.exists("/dev/kvm"):
+        raise Skip("no /dev/kvm")
+    kernel = os.path.join(box.build, "guest", "payloads", f"p_{payload}.elf")
+    if not os.path.exists(kernel) or not os.access(box.vmm, os.X_OK):
+        raise Skip("no monitor or payload; make all payloads")
+    words = subprocess.run([box.vmm, "--help"], capture_output=True, text=True, timeout=GUARD,
+                           check=False).stdout
+    if "--parent-cpu-time-us" not in words:
+        raise Skip("this mote-vmm does not take the jailer's timing flags yet")
+    root = os.path.join(box.base, NAME, ident, "root")
+    os.makedirs(root)
+    shutil.copy(kernel, root + "/kernel")
+    doc = {"boot-source": {"kernel_image_path": "/kernel", "boot_args": "quiet"},
+           "machine-config": {"vcpu_count": 1, "mem_size_mib": 128}, "drives": []}
+    if vsock:
+        doc["vsock"] = {"guest_cid": 3, "uds_path": vsock}
+    with open(root + "/vm.json", "w", encoding="ascii") as f:
+        json.dump(doc, f)
+    for name in ("kernel", "vm.json"):
+        os.chmod(os.path.join(root, name), 0o444)
+    return root
+
+
+ARGS = ["--config-file", "/vm.json", "--no-api", "--test-exit"]
+
+
+@root_test
+def monitor_runs_a_guest_on_kvm_in_a_jail(box):
+    root = prepare(box, ID, "serial_out")
+    p = subprocess.run(box.argv(*ARGS, "--exit-file", "/exit.json", program=box.vmm, ident=ID,
+                                flags=["--new-net-ns"]),
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=GUARD, check=False)
+    assert p.returncode == 0, (p.returncode, p.stderr)
+    assert p.stdout == bytes(range(256)), p.stdout
+    with open(root + "/exit.json", encoding="ascii") as f:
+        assert json.load(f)["reason"] == "test"
+    assert sorted(os.listdir(root)) == ["exit.json", "kernel", "vm.json"]
+    shutil.rmtree(os.path.join(box.base, NAME))
+
+
+@root_test
+def monitor_has_its_vsock_inside_and_ends_by_the_jailers_signal(box):
+    root = prepare(box, ID, "park", vsock="/run/v.sock")
+    jail = box.start(*ARGS, program=box.vmm, ident=ID, flags=["--purge"])
+    jail.line("parked")
+    path = root + "/run/v.sock"
+    st = os.stat(path)
+    assert (st.st_uid, st.st_gid) == (UID, GID)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(GUARD)
+        s.connect(path)
+    pid = box.pid(jail)
+    assert os.readlink(f"/proc/{pid}/root") in (root, "/")
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        status = dict(x.split(":", 1) for x in f.read().splitlines())
+    assert status["Uid"].split() == [str(UID)] * 4 and int(status["CapEff"], 16) == 0
+    jail.process.terminate()
+    assert jail.wait() == 0, jail.err
+    assert not os.path.exists(root)
+
+
+@root_test
+def monitor_is_process_1_of_a_pid_namespace(box):
+    prepare(box, ID, "park")
+    jail = box.start(*ARGS, program=box.vmm, ident=ID, flags=["--purge", "--new-pid-ns"],
+                     popen={"stderr": None})
+    jail.line("parked")
+    assert jail.process.wait(GUARD) == 0
+    os.kill(box.pid(jail), 15)
+    assert jail.process.stdout.read() == ""  # to the monitor's end
