@@ -53,6 +53,19 @@ def BL_014_a_killed_process_group_leaves_no_monitor(box):
     until("the monitor is gone", lambda: not alive(pid))
 
 
+@root_test
+def BL_014_a_jailer_killed_at_any_moment_of_its_start_leaves_nothing(box):
+    # The delays are the test: they lie all over the start, which takes some 5 ms.
+    for i in range(40):
+        jail = box.start("orphans=1", "wait", flags=["--purge", "--cgroup", "pids.max=20"],
+                         popen={"start_new_session": True})
+        time.sleep(i * 0.0004)
+        if i % 2:
+            jail.process.kill()
+        else:
+            os.killpg(jail.process.pid, signal.SIGKILL)
+
+
 def keeper_of(jail):
     with open(f"/proc/{jail.process.pid}/task/{jail.process.pid}/children",
               encoding="ascii") as f:

@@ -6,14 +6,13 @@ import shutil
 import socket
 import subprocess
 
-from harness import GID, GUARD, UID, Skip, root_test
+from harness import GID, GUARD, UID, Skip, root_test, until
 
 NAME = "mote-vmm"
 ID = f"mj{os.getpid()}"
 
 
-def prepare(box, ident, payload, vsock=None):
-    """Guest and configuration where the jail's root will be."""
+def kernel_of(box, payload):
     if not os.path.exists("/dev/kvm"):
         raise Skip("no /dev/kvm")
     kernel = os.path.join(box.build, "guest", "payloads", f"p_{payload}.elf")
@@ -23,6 +22,12 @@ def prepare(box, ident, payload, vsock=None):
                            check=False).stdout
     if "--parent-cpu-time-us" not in words:
         raise Skip("this mote-vmm does not take the jailer's timing flags yet")
+    return kernel
+
+
+def prepare(box, ident, payload, vsock=None):
+    """Guest and configuration where the jail's root will be."""
+    kernel = kernel_of(box, payload)
     root = os.path.join(box.base, NAME, ident, "root")
     os.makedirs(root)
     shutil.copy(kernel, root + "/kernel")
@@ -84,3 +89,41 @@ def monitor_is_process_1_of_a_pid_namespace(box):
     assert jail.process.wait(GUARD) == 0
     os.kill(box.pid(jail), 15)
     assert jail.process.stdout.read() == ""  # to the monitor's end
+
+
+def call(path, method, url, body=None):
+    """-> status of one request on the control socket."""
+    text = json.dumps(body) if body is not None else ""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(GUARD)
+        s.connect(path)
+        s.sendall(f"{method} {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                  f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}"
+                  .encode())
+        with s.makefile("rb") as f:
+            return int(f.readline().split()[1])
+
+
+@root_test
+def monitor_is_driven_as_firecracker_in_its_jail(box):
+    kernel = kernel_of(box, "park")
+    # Under its name, and with files linked in once the jail is there: as an SDK does.
+    os.symlink(box.vmm, box.dir + "/firecracker")
+    shutil.copy(kernel, box.dir + "/vmlinux")
+    os.chmod(box.dir + "/vmlinux", 0o444)
+    jail = box.start("--no-seccomp", "--api-sock", "/run/firecracker.socket",
+                     program=box.dir + "/firecracker")
+    path = jail.root + "/run/firecracker.socket"
+    until("the control socket", lambda: os.path.exists(path))
+    assert call(path, "GET", "/machine-config") == 200
+    os.link(box.dir + "/vmlinux", jail.root + "/vmlinux")
+    for url, body in (("/machine-config", {"vcpu_count": 1, "mem_size_mib": 128}),
+                      ("/boot-source", {"kernel_image_path": "vmlinux", "boot_args": "quiet"}),
+                      ("/vsock", {"vsock_id": "1", "guest_cid": 3, "uds_path": "v.sock"}),
+                      ("/actions", {"action_type": "InstanceStart"})):
+        assert call(path, "PUT", url, body) == 204, url
+    jail.line("parked")
+    assert os.path.exists(jail.root + "/v.sock")
+    jail.process.terminate()
+    assert jail.wait() == 0, jail.err
+    assert os.path.exists(box.dir + "/vmlinux")
