@@ -28,6 +28,7 @@ struct evloop {
     struct ev_timer **heap; /* heap[1..num_timers], earliest first */
     uint32_t num_timers;
     uint32_t heap_room;
+    uint64_t timers_ns; /* up to here timers have had their turn */
 
     struct ev_later *later_head;
     struct ev_later **later_tail;
@@ -213,7 +214,7 @@ static void evloop_heap_fix(struct evloop *loop, uint32_t i)
 {
     struct ev_timer *t = loop->heap[i];
 
-    for (; i > 1 && loop->heap[i / 2]->deadline_ns > t->deadline_ns; i /= 2)
+    for (; i > 1 && loop->heap[i / 2]->due_ns_ > t->due_ns_; i /= 2)
         evloop_heap_put(loop, i, loop->heap[i / 2]);
     for (;;) {
         uint32_t kid = 2 * i;
@@ -221,9 +222,9 @@ static void evloop_heap_fix(struct evloop *loop, uint32_t i)
         if (kid > loop->num_timers)
             break;
         if (kid < loop->num_timers &&
-            loop->heap[kid + 1]->deadline_ns < loop->heap[kid]->deadline_ns)
+            loop->heap[kid + 1]->due_ns_ < loop->heap[kid]->due_ns_)
             kid++;
-        if (loop->heap[kid]->deadline_ns >= t->deadline_ns)
+        if (loop->heap[kid]->due_ns_ >= t->due_ns_)
             break;
         evloop_heap_put(loop, i, loop->heap[kid]);
         i = kid;
@@ -245,6 +246,8 @@ int evloop_timer_arm(struct evloop *loop, struct ev_timer *t,
         loop->heap_room = room;
     }
     t->deadline_ns = deadline_ns;
+    t->due_ns_ =
+        deadline_ns > loop->timers_ns ? deadline_ns : loop->timers_ns + 1;
     t->fn = fn;
     t->arg = arg;
     if (t->heap_index_ == 0)
@@ -276,10 +279,11 @@ static void evloop_run_timers(struct evloop *loop)
     if (loop->num_timers == 0)
         return;
     now = util_now_ns();
+    loop->timers_ns = now;
     for (uint32_t left = loop->num_timers; left > 0; left--) {
         struct ev_timer *t;
 
-        if (loop->num_timers == 0 || loop->heap[1]->deadline_ns > now)
+        if (loop->num_timers == 0 || loop->heap[1]->due_ns_ > now)
             return;
         t = loop->heap[1];
         evloop_timer_cancel(loop, t);
@@ -499,8 +503,7 @@ static uint64_t evloop_timeout_ns(const struct evloop *loop)
     if (loop->num_timers == 0)
         return UINT64_MAX;
     now = util_now_ns();
-    return loop->heap[1]->deadline_ns > now ? loop->heap[1]->deadline_ns - now
-                                            : 0;
+    return loop->heap[1]->due_ns_ > now ? loop->heap[1]->due_ns_ - now : 0;
 }
 
 int evloop_run(struct evloop *loop)

@@ -94,10 +94,15 @@ struct ev_timer {
     uint64_t deadline_ns; /* CLOCK_MONOTONIC */
     ev_timer_fn fn;
     void *arg;
+    uint64_t due_ns_;     /* private: orders the timers */
     uint32_t heap_index_; /* private; 0 = not armed */
 };
 
-/* One shot. Arming an armed timer moves it. 0 or -ENOMEM. */
+/*
+ * One shot. Arming an armed timer moves it. A deadline that is over, 0 for
+ * one, means the next turn, behind all timers that are due already: who goes
+ * on so in every turn keeps no other timer waiting. 0 or -ENOMEM.
+ */
 int evloop_timer_arm(struct evloop *loop, struct ev_timer *t,
                      uint64_t deadline_ns, ev_timer_fn fn,
                      void *arg) MUST_CHECK;

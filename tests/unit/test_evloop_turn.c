@@ -179,6 +179,38 @@ static void test_signal_does_not_spin_the_loop(void **state)
     assert_int_equal(raised(f), 1);
 }
 
+static void on_always(struct ev_timer *t)
+{
+    struct fixture *f = t->arg;
+
+    f->again++;
+    assert_int_equal(evloop_timer_arm(f->loop, t, 0, on_always, f), 0);
+}
+
+static bool has_note(void *arg)
+{
+    return ((struct fixture *)arg)->order[0] != '\0';
+}
+
+/* What goes on in every turn, as a busy queue does, is one among others. */
+static void test_timer_armed_in_every_turn_keeps_no_other_waiting(void **state)
+{
+    struct fixture *f = fixture(state);
+    struct ev_timer also = {0};
+
+    assert_int_equal(evloop_timer_arm(f->loop, &also, 0, on_always, f), 0);
+    assert_int_equal(evloop_timer_arm(f->loop, &f->timer[0], 0, on_always, f),
+                     0);
+    assert_int_equal(evloop_timer_arm(f->loop, &f->timer[1],
+                                      util_now_ns() + 2000000, on_idle_check,
+                                      f),
+                     0);
+    assert_true(loop_run_until(f->loop, has_note, f));
+    assert_true(f->again >= 4); /* both have gone on */
+    evloop_timer_cancel(f->loop, &f->timer[0]);
+    evloop_timer_cancel(f->loop, &also);
+}
+
 #define T(name, b)                                                             \
     cmocka_unit_test_prestate_setup_teardown(name, setup, teardown, b)
 #define BOTH(name) T(name, &uring), T(name, &epoll)
@@ -194,6 +226,7 @@ int main(void)
         BOTH(test_signal_raises_once_in_a_turn),
         BOTH(test_signal_of_the_last_turn_is_not_lost),
         BOTH(test_signal_does_not_spin_the_loop),
+        BOTH(test_timer_armed_in_every_turn_keeps_no_other_waiting),
     };
 
     return cmocka_run_group_tests_name("evloop_turn", tests, NULL, NULL);
