@@ -103,8 +103,8 @@ void vcon_ctl_flush(struct vcon *v)
     enum vcon_message msg = VCON_MSG_ADD;
     int rc = 0;
 
-    if (!v->active || !vcon_multiport(v))
-        return;
+    if (!v->active || !vcon_multiport(v) || vq->size == 0)
+        return; /* nobody listens, or not yet */
     do {
         while (budget > 0 && vcon_ctl_next(v, &p, &msg) &&
                (rc = vq_pop(vq, &v->chain)) > 0) {
@@ -193,6 +193,10 @@ void vcon_ctl_receive(struct vcon *v)
     uint32_t budget = vq->size;
     int rc = 0;
 
+    if (vq->size == 0) {
+        vcon_ctl_flush(v); /* a driver that only listens */
+        return;
+    }
     do {
         vq_disable_kicks(vq);
         while (budget > 0 && (rc = vq_pop(vq, &v->chain)) > 0) {

@@ -55,8 +55,8 @@ void vcon_port_tx(struct vcon_port *p)
     uint64_t bytes = VCON_TURN_BYTES;
     int rc = 0;
 
-    if (!v->active)
-        return;
+    if (!v->active || vq->size == 0)
+        return; /* the driver has not set this queue up */
     do {
         vq_disable_kicks(vq);
         while (p->held || (heads > 0 && (rc = vq_pop(vq, &p->tx)) > 0)) {

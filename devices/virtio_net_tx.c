@@ -143,6 +143,8 @@ void vnet_tx_run(struct vnet_pair *p)
 
     if (!p->running || p->tx.in_flight > 0 || p->tx.later.heap_index_ != 0)
         return; /* goes on when these are over */
+    if (budget == 0)
+        return; /* the driver has not set this queue up */
     do {
         vq_disable_kicks(vq);
         rc = vnet_tx_fill(p, &budget);

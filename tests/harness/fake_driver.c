@@ -341,6 +341,12 @@ static const struct virtio_transport_ops fdrv_transport_ops = {
 int fdrv_attach(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
                 uint64_t features)
 {
+    return fdrv_attach_some(d, dev, size, features, UINT32_MAX);
+}
+
+int fdrv_attach_some(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
+                     uint64_t features, uint32_t mask)
+{
     uint64_t ring = (1ull << VIRTIO_RING_F_EVENT_IDX) |
                     (1ull << VIRTIO_RING_F_INDIRECT_DESC);
     bool event_idx = features & (1ull << VIRTIO_RING_F_EVENT_IDX);
@@ -354,6 +360,9 @@ int fdrv_attach(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
         uint16_t n = size < dev->queue_max[q] ? size : dev->queue_max[q];
         struct vq_setup_args args;
 
+        vq_teardown(&dev->vq[q]);
+        if (!(mask & 1u << q))
+            continue;
         fdrv_queue_init(d, q, n, event_idx);
         args = fdrv_setup_args(d, q, indirect);
         fdrv_must(vq_setup(&dev->vq[q], d->mem, &args) == 0);

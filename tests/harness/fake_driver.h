@@ -114,6 +114,9 @@ uint16_t fdrv_used_flags(const struct fdrv *d, uint16_t q);
  */
 int fdrv_attach(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
                 uint64_t features);
+/* The same with the queues of `mask` alone: bit q is queue q. */
+int fdrv_attach_some(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
+                     uint64_t features, uint32_t mask);
 /* Publishes what was added and calls the device. */
 void fdrv_kick(struct fdrv *d, uint16_t q);
 /* Resets the device and forgets the rings; returns what reset returned. */
