@@ -315,16 +315,16 @@ static void vq_stage(struct virtq *vq, uint16_t head, uint32_t used_bytes)
 
 void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes)
 {
-    if (vq->size == 0 || vq->broken)
-        return;
+    if (!vq_is_up(vq))
+        return; /* the memory may be something else by now */
     vq_stage(vq, head, used_bytes);
     vq_publish(vq);
 }
 
 void vq_push_all(struct virtq *vq, const struct vq_used *list, uint16_t n)
 {
-    if (vq->size == 0 || vq->broken)
-        return;
+    if (!vq_is_up(vq))
+        return; /* the memory may be something else by now */
     for (uint16_t i = 0; i < n; i++)
         vq_stage(vq, list[i].head, list[i].bytes);
     vq_publish(vq);

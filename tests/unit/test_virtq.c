@@ -75,6 +75,30 @@ static void expect_broken(struct fixture *f)
     assert_int_equal(fdrv_used_idx(&f->d, 0), 0);
 }
 
+/* Its memory is the driver's again, whatever is still on its way. */
+static void test_push_to_a_stopped_queue_writes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct fdrv_seg seg = {f->buf, 16, true};
+    struct vq_used used[] = {{0, 1}};
+    uint8_t ring[6 + 8 * QSIZE];
+
+    (void)fdrv_add(&f->d, 0, &seg, 1);
+    (void)fdrv_add(&f->d, 0, &seg, 1);
+    fdrv_publish(&f->d, 0);
+    assert_int_equal(vq_pop(&f->vq, &f->c), 1);
+    used[0].head = f->c.head;
+    assert_int_equal(vq_pop(&f->vq, &f->c), 1);
+    vq_stop(&f->vq);
+    memset(ring, 0x5a, sizeof(ring));
+    fdrv_write(&f->d, f->d.q[0].used, ring, sizeof(ring));
+    vq_push(&f->vq, f->c.head, 1);
+    vq_push_all(&f->vq, used, 1);
+    assert_false(vq_should_signal(&f->vq));
+    assert_memory_equal(fdrv_ptr(&f->d, f->d.q[0].used, sizeof(ring)), ring,
+                        sizeof(ring));
+}
+
 /* --- set-up -------------------------------------------------------------- */
 
 static int try_setup(struct fixture *f, const struct vq_setup_args *args)
@@ -622,6 +646,8 @@ int main(void)
         PLAIN(test_vq_pop_bad_head_breaks_the_queue),
         PLAIN(test_vq_pop_bad_next_breaks_the_queue),
         PLAIN(test_vq_pop_loop_breaks_the_queue),
+        cmocka_unit_test_setup_teardown(
+            test_push_to_a_stopped_queue_writes_nothing, setup_event, teardown),
         cmocka_unit_test(test_vq_pop_buffer_outside_ram_breaks_the_queue),
         PLAIN(test_vq_pop_readable_after_writable_breaks_the_queue),
         PLAIN(test_vq_pop_indirect_not_negotiated_breaks_the_queue),
