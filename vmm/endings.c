@@ -23,8 +23,12 @@ int endings_block_signals(void)
     endings_signals(&set);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return neg_errno();
-    /* Writers to sockets and pipes get EPIPE instead. */
-    return signal(SIGPIPE, SIG_IGN) == SIG_ERR ? neg_errno() : 0;
+    /* Writers to sockets and pipes get EPIPE instead, and those that reach
+     * RLIMIT_FSIZE, in a disk or the log of the console, EFBIG. */
+    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
+        signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
+        return neg_errno();
+    return 0;
 }
 
 static void endings_on_signal(struct ev_fd *w, uint32_t revents)

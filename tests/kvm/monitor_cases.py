@@ -6,10 +6,11 @@ import ctypes
 import gzip
 import os
 import re
+import resource
 import struct
 import subprocess
 
-from harness import Cases, Skip
+from harness import FAIL, Cases, Skip
 
 CASES = Cases()
 MIB = 1 << 20
@@ -393,3 +394,26 @@ def log_path(t):
     form = r"\d{4}-\d\d-\d\dT\S+Z x1 ERROR: kernel nowhere"
     t.check(re.match(form, lines[0]),
             f"form of the line: {lines[0]}")
+
+
+# --- a limit of file sizes -------------------------------------------------
+
+def at_most(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@CASES.case("file_size_limit_below_the_memory_is_told")
+def file_size_limit_below_memory(t):
+    vm = t.start(t.config(t.host.payload("park")), preexec=at_most(MIB))
+    t.refused(vm, 1, "guest memory", "File too large")
+
+
+@CASES.case("file_size_limit_fails_a_write_and_not_the_monitor")
+def file_size_limit_of_a_disk(t):
+    size = 64 * MIB
+    disk = t.file("disk", size=size)
+    vm = t.start(t.config(t.host.payload("blk_rw"), f"sectors={size // 512}",
+                          mem=16, drives=[t.drive("d", disk)]),
+                 preexec=at_most(24 * MIB))
+    t.eq(vm.wait(), FAIL, "exit code")
+    t.check(b"status of a write" in vm.out, f"the guest says {vm.out!r}")
