@@ -69,10 +69,6 @@ class VsockVm(Vm):
             self.close()
             raise
 
-    def directory(self):
-        base = "/run" if os.geteuid() == 0 else os.environ["XDG_RUNTIME_DIR"]
-        return os.path.join(base, "mote", "vm", self.info()["id"])
-
     def vs(self, *words, guard=60):
         r = self.exec("/tmp/vs", *map(str, words), guard=guard)
         check(r.rc == 0, "vs %s: %s" % (" ".join(map(str, words)), r))

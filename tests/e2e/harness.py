@@ -103,6 +103,18 @@ class Vm:
     def popen(self, *argv, options=(), **kw):
         return subprocess.Popen([MOTE, "exec", *options, self.name, "--", *argv], **kw)
 
+    def directory(self):
+        base = "/run" if os.geteuid() == 0 else os.environ["XDG_RUNTIME_DIR"]
+        return os.path.join(base, "mote", "vm", self.info()["id"])
+
+    def log_tail(self):
+        """The end of the monitor's log, while it runs."""
+        try:
+            with open(os.path.join(self.directory(), "log"), "rb") as f:
+                return f.read()[-800:]
+        except (OSError, TypeError):
+            return b""
+
     def info(self):
         out = run([MOTE, "ls", "--json"], 60).out
         for vm in json.loads(out)["sandboxes"]:
@@ -137,7 +149,8 @@ class Vm:
         if error is not None:
             # Why the case failed may be what the monitor said of its end.
             end = "runs" if self.proc.poll() is None else "ended with %s" % self.proc.poll()
-            print("    | %s %s; said: %r" % (self.name, end, self._errors()), flush=True)
+            print("    | %s %s; said: %r; log: %r" % (self.name, end, self._errors(),
+                                                      self.log_tail()), flush=True)
         self.close()
 
 
