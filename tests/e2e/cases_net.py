@@ -23,7 +23,7 @@ def case(*tiers):
 
 def size(host):
     """Bytes each way that take some seconds at most."""
-    return (256 << 10) if host.emulated else (8 << 20)
+    return (64 << 10) if host.emulated else (8 << 20)
 
 
 def run_net(host, mode, script, *options, guard=120):
