@@ -222,8 +222,9 @@ TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
 # Modules of the agent that stand alone, so that the host can test them.
 AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
                     guest/agent/start.c guest/agent/words.c)
-# And of the jailer.
-JAIL_PURE = $(call objs,tools/jail/options.c tools/jail/cgroup_plan.c)
+# And of the jailer: what needs no root.
+JAIL_PURE = $(call objs,$(addprefix tools/jail/,options.c cgroup_plan.c path.c \
+                                  remove.c))
 TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE) $(JAIL_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)

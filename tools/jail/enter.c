@@ -212,28 +212,37 @@ static int enter_all(const struct jail *j, struct errmsg *err)
     return rc;
 }
 
-static char **enter_argv(const struct jail *j, char *path)
+/* The monitor's own words of its command line. */
+struct enter_words {
+    char path[300];
+    char id_flag[8];
+    char id[JAIL_ID_MAX + 1];
+    char times[3][48];
+};
+
+/* An array for free(); its strings are those of `w` and of our own argv. */
+static char **enter_argv(const struct jail *j, struct enter_words *w)
 {
-    static char id_word[] = "--id";
-    static char words[3][48];
     char **argv = calloc(ENTER_OWN_WORDS + j->o.rest_count, sizeof(*argv));
-    static char id[JAIL_ID_MAX + 1];
     size_t n = 0;
 
     if (!argv)
         return NULL;
-    (void)snprintf(id, sizeof(id), "%s", j->o.id);
-    (void)snprintf(words[0], sizeof(words[0]), "--start-time-us=%llu",
+    (void)snprintf(w->path, sizeof(w->path), "/%s", j->o.exec_name);
+    (void)snprintf(w->id_flag, sizeof(w->id_flag), "--id");
+    (void)snprintf(w->id, sizeof(w->id), "%s", j->o.id);
+    (void)snprintf(w->times[0], sizeof(w->times[0]), "--start-time-us=%llu",
                    (unsigned long long)j->start_us);
-    (void)snprintf(words[1], sizeof(words[1]), "--start-time-cpu-us=%llu",
+    (void)snprintf(w->times[1], sizeof(w->times[1]), "--start-time-cpu-us=%llu",
                    (unsigned long long)j->start_cpu_us);
-    (void)snprintf(words[2], sizeof(words[2]), "--parent-cpu-time-us=%llu",
+    (void)snprintf(w->times[2], sizeof(w->times[2]),
+                   "--parent-cpu-time-us=%llu",
                    (unsigned long long)j->parent_cpu_us);
-    argv[n++] = path;
-    argv[n++] = id_word;
-    argv[n++] = id;
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        argv[n++] = words[i];
+    argv[n++] = w->path;
+    argv[n++] = w->id_flag;
+    argv[n++] = w->id;
+    for (size_t i = 0; i < ARRAY_SIZE(w->times); i++)
+        argv[n++] = w->times[i];
     for (size_t i = 0; i < j->o.rest_count; i++)
         argv[n++] = j->o.rest[i];
     return argv;
@@ -266,18 +275,17 @@ void enter_jail(const struct jail *j, int go_fd, int report_fd)
     const char ready = ENTER_READY;
     struct errmsg err = {{0}};
     char *none[] = {NULL};
-    char path[300];
+    struct enter_words words;
     char **argv;
 
     if (!enter_may_go(go_fd))
         _exit(1);
     if (enter_all(j, &err))
         enter_give_up(report_fd, &err);
-    (void)snprintf(path, sizeof(path), "/%s", j->o.exec_name);
-    argv = enter_argv(j, path);
+    argv = enter_argv(j, &words);
     if (!argv || util_write_full(report_fd, &ready, 1) || !enter_may_go(go_fd))
         _exit(1);
-    execve(path, argv, none);
+    execve(words.path, argv, none);
     (void)err_set(&err, -errno, "--exec-file %s: %s", j->o.exec_file,
                   errno == ENOENT
                       ? "cannot run in a jail; it needs a loader or an "
