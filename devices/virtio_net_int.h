@@ -67,6 +67,7 @@ struct vnet_rx {
     uint32_t filled;    /* frames that it has brought */
     bool dry;           /* it came to the end of what waits */
     bool hungry;        /* waits for buffers of the guest */
+    bool meagre;        /* it waited in vain: what there is has to do */
     /* Frames that were delivered and not paid for, oldest first. */
     uint32_t owed_bytes[VNET_MAX_READS];
     uint32_t num_owed;

@@ -202,8 +202,12 @@ static int vnet_rx_reserve(struct vnet_pair *p, struct vnet_read *r,
         vnet_read_add(r, b, r->bufs.first ? 0 : NET_HDR_BYTES);
         vnet_list_add(&r->bufs, b);
     } while (mergeable && f->bytes < need && f->iovcnt < VNET_READ_SEGS);
-    if (r->bufs.first && (!mergeable || anything || f->bytes >= need ||
-                          f->iovcnt == VNET_READ_SEGS))
+    if (r->bufs.first &&
+        (!mergeable || f->bytes >= need || f->iovcnt == VNET_READ_SEGS)) {
+        p->rx.meagre = false;
+        return 1;
+    }
+    if (r->bufs.first && anything)
         return 1;
     vnet_list_move(&r->bufs, &p->rx.stock);
     p->rx.stock = r->bufs;
@@ -346,14 +350,14 @@ static int vnet_rx_pay(struct vnet_pair *p)
 }
 
 /* How many reads got their room; the first takes what is there if it must. */
-static int vnet_rx_prepare(struct vnet_pair *p, bool anything)
+static int vnet_rx_prepare(struct vnet_pair *p)
 {
     uint32_t n = 0;
     int rc;
 
     vq_disable_kicks(vnet_rxq(p));
     do {
-        rc = vnet_rx_reserve(p, &p->rx.reads[n], anything && n == 0);
+        rc = vnet_rx_reserve(p, &p->rx.reads[n], p->rx.meagre && n == 0);
         n += rc > 0;
     } while (rc > 0 && n < p->rx.batch);
     return rc < 0 ? rc : (int)n;
@@ -388,7 +392,7 @@ static int vnet_rx_starve(struct vnet_pair *p)
     return 0;
 }
 
-static void vnet_rx_go(struct vnet_pair *p, bool anything)
+void vnet_rx_run(struct vnet_pair *p)
 {
     struct vnet_rx *rx = &p->rx;
     int rc;
@@ -399,7 +403,7 @@ static void vnet_rx_go(struct vnet_pair *p, bool anything)
     rx->hungry = false;
     rc = vnet_rx_pay(p);
     if (rc > 0)
-        rc = vnet_rx_prepare(p, anything);
+        rc = vnet_rx_prepare(p);
     else if (rc == 0)
         return;
     if (rc > 0) {
@@ -416,13 +420,13 @@ static void vnet_rx_later(struct ev_timer *t)
 {
     struct vnet_pair *p = t->arg;
 
-    /* A deadline of 0 says that there are new buffers to look at first. */
-    vnet_rx_go(p, p->rx.hungry && t->deadline_ns != 0);
-}
-
-void vnet_rx_run(struct vnet_pair *p)
-{
-    vnet_rx_go(p, false);
+    /*
+     * A deadline of 0 says that there are new buffers to look at first. A ring
+     * that is too small for the largest frame waits once, not for each frame.
+     */
+    if (p->rx.hungry && t->deadline_ns != 0)
+        p->rx.meagre = true;
+    vnet_rx_run(p);
 }
 
 void vnet_rx_kick(struct vnet_pair *p)
@@ -443,6 +447,7 @@ void vnet_rx_init(struct vnet_pair *p)
     rx->returned = (struct vnet_buf_list){NULL, NULL};
     rx->batch = 1;
     rx->hungry = false;
+    rx->meagre = false;
     rx->bufs_made = 0;
 }
 
