@@ -135,6 +135,25 @@ def flood_and_rest(t, disk, net):
     t.terminate(vm)
 
 
+@CASES.case("driver_without_sense_comes_to_rest")
+def driver_without_sense(t):
+    """Random set-ups, requests and resets of all devices at once, a network
+    with a peer among them; the seed is fixed."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        config = t.config(t.host.payload("chaos"), "loops=1200 seed=7",
+                          drives=[t.drive("a", t.file("disk", bytes(MIB)))],
+                          **OTHERS)
+        config["network-interfaces"] = [
+            {"iface_id": "n", "mote": {"fd": theirs.fileno()}}]
+        vm = t.start(config, pass_fds=[theirs.fileno()])
+        theirs.close()
+        vm.wait_output(b"parked\n")
+        share = idle_share([vm])[0]
+        t.check(share < IDLE_LIMIT, f"{share:.1%} CPU at rest")
+        t.terminate(vm)
+
+
 @CASES.case("BL_018_flood_on_stdin")
 def flood(t):
     zeroes = bytes(65536)
