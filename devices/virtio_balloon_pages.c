@@ -181,6 +181,8 @@ void vballoon_handle(struct vballoon *b, enum vballoon_role role)
     struct virtq *vq = b->vq[role];
     int rc;
 
+    /* What a stopped queue's driver named is its own again. */
+    w->held &= !vq->stopped;
     do {
         vq_disable_kicks(vq);
         while ((rc = vballoon_take(b, role, &budget)) > 0 && w->held &&

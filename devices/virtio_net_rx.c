@@ -400,6 +400,8 @@ void vnet_rx_run(struct vnet_pair *p)
     if (!p->running || rx->in_flight > 0 || rx->later.heap_index_ != 0 ||
         !vnet_link_is_up(p->v))
         return;
+    if (vnet_rxq(p)->stopped)
+        return; /* its buffers, the stock's too, are the driver's again */
     rx->hungry = false;
     rc = vnet_rx_pay(p);
     if (rc > 0)

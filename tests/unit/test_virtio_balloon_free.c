@@ -268,6 +268,23 @@ static void test_vballoon_a_large_report_takes_several_turns(void **state)
     assert_memory_equal(fdrv_ptr(&f->d, f->list, 4), "kept", 4);
 }
 
+/* A driver that stops the queue uses the pages again. */
+static void test_vballoon_a_stopped_queue_takes_no_more_pages(void **state)
+{
+    struct balloon_guest *f = *state;
+    struct fdrv_seg seg = {f->pages, 32 * MIB, true};
+    struct fdrv_seg twice[] = {seg, {f->pages, 16 * BG_PAGE, true}};
+
+    (void)fdrv_add(&f->d, BG_REPORT, twice, 2);
+    fdrv_kick(&f->d, BG_REPORT);
+    assert_int_equal(fdrv_used_idx(&f->d, BG_REPORT), 0); /* not yet done */
+    vq_stop(&f->dev->vq[BG_REPORT]);
+    memset(fdrv_ptr(&f->d, f->pages, BG_PAGE), 'u', BG_PAGE);
+    loop_run_for(f->loop, 5);
+    assert_int_equal(bg_byte(f, 0), 'u');
+    assert_int_equal(fdrv_used_idx(&f->d, BG_REPORT), 0);
+}
+
 static void test_vballoon_more_free_pages_than_ram_are_refused(void **state)
 {
     struct balloon_guest *f = *state;
@@ -335,6 +352,7 @@ int main(void)
         T(test_vballoon_reported_pages_go_back),
         T(test_vballoon_only_whole_pages_are_reported),
         T(test_vballoon_a_large_report_takes_several_turns),
+        T(test_vballoon_a_stopped_queue_takes_no_more_pages),
         T(test_vballoon_more_free_pages_than_ram_are_refused),
         TP(test_vballoon_a_poisoned_page_is_left_alone),
         TP(test_vballoon_pages_poisoned_with_zero_go_back),

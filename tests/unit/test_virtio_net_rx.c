@@ -347,6 +347,25 @@ static void test_rx_broken_ring_needs_reset(void **state)
     ng_free(g);
 }
 
+/* Buffers that were taken from the ring for later frames are its driver's. */
+static void test_rx_stopped_queue_gets_nothing_written(void **state)
+{
+    struct net_guest *g = make(MRG | NG_EVENT);
+    gpa_t bufs = ng_add_rx(g, NG_RX, 8, 2048);
+    static const uint8_t clean[8 * 2048];
+
+    (void)state;
+    ng_settle(g); /* buffers are in stock, and it waits for a frame */
+    assert_true(g->net.wait[0]);
+    vq_stop(&g->dev->vq[NG_RX]);
+    fnet_feed(&g->net, 0, 100, 1, NULL);
+    ng_settle(g);
+    assert_int_equal(g->net.num_in[0], 1);
+    assert_memory_equal(fdrv_ptr(&g->d, bufs, sizeof(clean)), clean,
+                        sizeof(clean));
+    ng_free(g);
+}
+
 /* --- no buffers ---------------------------------------------------------- */
 
 static void test_rx_without_buffers_nothing_is_read_or_watched(void **state)
@@ -520,6 +539,7 @@ int main(void)
             test_rx_header_in_more_pieces_than_are_taken_goes_back),
         cmocka_unit_test(test_rx_tiny_buffers_are_used_up_to_the_limit),
         cmocka_unit_test(test_rx_broken_ring_needs_reset),
+        cmocka_unit_test(test_rx_stopped_queue_gets_nothing_written),
         cmocka_unit_test(test_rx_without_buffers_nothing_is_read_or_watched),
         cmocka_unit_test(
             test_rx_ring_too_small_for_the_largest_frame_still_runs),
