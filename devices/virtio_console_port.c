@@ -56,7 +56,8 @@ void vcon_port_tx(struct vcon_port *p)
     int rc = 0;
 
     if (!v->active || vq->size == 0)
-        return; /* the driver has not set this queue up */
+        return;              /* the driver has not set this queue up */
+    p->held &= !vq->stopped; /* else what waits is the driver's again */
     do {
         vq_disable_kicks(vq);
         while (p->held || (heads > 0 && (rc = vq_pop(vq, &p->tx)) > 0)) {

@@ -38,6 +38,8 @@ static uint32_t vv_slots_get(struct vvsock *vv, uint32_t want)
 {
     struct virtq *vq = &vv->dev.vq[VV_RX_QUEUE];
 
+    if (vq->stopped)
+        vv->num_slots = 0; /* its driver's again */
     /* Bounded by the queue's size, however fast the driver refills it. */
     for (uint32_t tries = vq->size; tries > 0 && vv->num_slots < want;
          tries--) {

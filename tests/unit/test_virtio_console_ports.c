@@ -110,6 +110,32 @@ static void test_vcon_slow_client_gets_everything(void **state)
     assert_true(cg_wait_used(f, CG_TX1, 1));
 }
 
+/* What had not gone yet is the driver's memory, and nobody's to read. */
+static void test_vcon_stopped_queue_sends_nothing_more(void **state)
+{
+    struct console_guest *f = *state;
+    struct fdrv_seg seg = {f->buf, 8 * MIB, false};
+    uint8_t *p = fdrv_ptr(&f->d, f->buf, 8 * MIB);
+    ssize_t n;
+
+    memset(p, 'a', 8 * MIB);
+    cg_bring_up(f);
+    f->client = cg_dial(f, 0);
+    loop_run_for(f->loop, 5);
+    (void)fdrv_add(&f->d, CG_TX1, &seg, 1);
+    fdrv_kick(&f->d, CG_TX1);
+    loop_run_for(f->loop, 5);
+    assert_int_equal(fdrv_used_idx(&f->d, CG_TX1), 0);
+    vq_stop(&f->dev->vq[CG_TX1]);
+    memset(p, 'u', 8 * MIB);
+    while ((n = recv(f->client, f->got, MIB, MSG_DONTWAIT)) > 0) {
+        assert_null(memchr(f->got, 'u', (size_t)n));
+        loop_run_for(f->loop, 2);
+    }
+    assert_int_equal(n, -1);
+    assert_int_equal(fdrv_used_idx(&f->d, CG_TX1), 0);
+}
+
 /* Many pieces in one chain; more than fit into one call. */
 static void test_vcon_port_output_in_many_pieces(void **state)
 {
@@ -241,6 +267,7 @@ int main(void)
         T(test_vcon_client_comes_and_goes),
         T(test_vcon_second_client_waits_for_the_first_to_go),
         T(test_vcon_slow_client_gets_everything),
+        T(test_vcon_stopped_queue_sends_nothing_more),
         T(test_vcon_port_output_in_many_pieces),
         T(test_vcon_output_without_a_client_is_dropped),
         T(test_vcon_stuck_client_that_goes_frees_the_guest),

@@ -88,6 +88,31 @@ static void test_vsock_host_connects_and_talks(void **state)
     vsg_free(g);
 }
 
+/* Buffers that were taken from the ring ahead are its driver's again. */
+static void test_vsock_stopped_rx_queue_gets_nothing_written(void **state)
+{
+    struct vsg *g = start(state, (struct vsg_opts){0});
+    struct vsg_sock *s;
+    char buf[64];
+    uint8_t mine[VSG_RX_BYTES];
+    CLEANUP_FD int fd = vsg_dial(g, 52, &s);
+
+    assert_int_equal(send(fd, "hello", 5, MSG_NOSIGNAL), 5);
+    vsg_settle(g);
+    assert_int_equal(vsg_read(g, s, buf, sizeof(buf)), 5);
+    vq_stop(&g->dev->vq[0]);
+    memset(mine, 0x5a, sizeof(mine));
+    for (uint32_t i = 0; i < VSG_MAX_RX; i++)
+        fdrv_write(&g->d, g->rx_gpa[i], mine, sizeof(mine));
+    assert_int_equal(send(fd, "secret", 6, MSG_NOSIGNAL), 6);
+    for (int i = 0; i < 10; i++)
+        vsg_turn(g, 1);
+    for (uint32_t i = 0; i < VSG_MAX_RX; i++)
+        assert_memory_equal(fdrv_ptr(&g->d, g->rx_gpa[i], sizeof(mine)), mine,
+                            sizeof(mine));
+    vsg_free(g);
+}
+
 static void test_vsock_event_idx_works(void **state)
 {
     struct vsg *g = start(state, (struct vsg_opts){.features = EVENT_IDX});
@@ -413,6 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(test_vsock_offers_what_it_is),
         BOTH(test_vsock_host_connects_and_talks),
+        BOTH(test_vsock_stopped_rx_queue_gets_nothing_written),
         BOTH(test_vsock_event_idx_works),
         BOTH(test_vsock_connect_to_nobody_closes_without_ok),
         BOTH(test_vsock_connect_before_the_driver_closes_without_ok),
