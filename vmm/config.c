@@ -127,6 +127,8 @@ static int config_mote_field(struct config_ctx *x, const char *f, json_t *v)
         return config_bool(x, f, v, &x->c->vmgenid);
     if (!strcmp(f, "no_device_tree"))
         return config_bool(x, f, v, &x->c->no_device_tree);
+    if (!strcmp(f, "no_register_pages"))
+        return config_bool(x, f, v, &x->c->no_register_pages);
     return config_unknown(x, f);
 }
 

@@ -105,7 +105,8 @@ struct vm_config {
     size_t num_ports;
     struct config_port ports[CONFIG_MAX_PORTS];
     bool vmgenid;
-    bool no_device_tree; /* MP table and command line words instead */
+    bool no_device_tree;    /* MP table and command line words instead */
+    bool no_register_pages; /* each access of a virtio register is answered */
 };
 
 void config_init(struct vm_config *c); /* the defaults */

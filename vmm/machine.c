@@ -41,7 +41,8 @@ static int machine_build_kvm(struct machine *m, const struct vm_config *c,
     if (rc == 0)
         rc = kvm_add_memory(&m->kvm, m->mem, err);
     if (rc == 0)
-        rc = register_pages_init(&m->pages, &m->kvm, devices_count(c),
+        rc = register_pages_init(&m->pages, &m->kvm,
+                                 c->no_register_pages ? 0 : devices_count(c),
                                  (uint32_t)gm_region_count(m->mem), err);
     if (rc == 0)
         rc = kvm_create_irqchip(&m->kvm, err);

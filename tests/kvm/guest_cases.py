@@ -448,7 +448,9 @@ def interrupts(t, drives, mote=None, vsock=None, rng=False):
         doc.append(t.drive(f"d{i}", path))
     count = drives + bool(vsock) + rng + bool((mote or {}).get(
         "virtio_console"))
-    vm = t.run_payload("irq", f"devices={count}", drives=doc, mote=mote,
+    exact = (mote or {}).get("no_register_pages", False)
+    vm = t.run_payload("irq", f"devices={count} may_stay={int(not exact)}",
+                       drives=doc, mote=mote,
                        vsock=vsock, rng=rng)
     want = b"+" if (mote or {}).get("virtio_console") else b""
     t.eq(vm.out, want, "output of the consoles")
@@ -457,6 +459,8 @@ def interrupts(t, drives, mote=None, vsock=None, rng=False):
 CASES.add("BL_009_interrupts_1", interrupts, 1)
 CASES.add("BL_009_interrupts_8", interrupts, 5, {"virtio_console": True},
           "v.sock", True)
+CASES.add("interrupt_status_is_exact_without_register_pages", interrupts, 2,
+          {"no_register_pages": True}, "v.sock", True)
 CASES.add("BL_009_interrupts_17_and_vmgenid", interrupts, 15, None, "v.sock",
           True)
 CASES.add("BL_009_interrupts_18", interrupts, 16, {"vmgenid": False},
