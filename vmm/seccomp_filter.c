@@ -38,8 +38,8 @@ static size_t seccomp_put_number(char *line, size_t at, size_t room, int n)
 /* Only what is safe in a signal handler, and allowed by every filter. */
 static void seccomp_on_violation(int sig, siginfo_t *si, void *context)
 {
-    int nr = si->si_syscall < 0 ? 0 : si->si_syscall;
-    const char *name = (size_t)nr < ARRAY_SIZE(seccomp_call_names)
+    int nr = si->si_syscall;
+    const char *name = nr >= 0 && (size_t)nr < ARRAY_SIZE(seccomp_call_names)
                            ? seccomp_call_names[nr]
                            : NULL;
     char line[160];
@@ -53,7 +53,9 @@ static void seccomp_on_violation(int sig, siginfo_t *si, void *context)
     n = seccomp_put(line, n, room, " made the forbidden system call ");
     n = seccomp_put(line, n, room, name ? name : "number");
     n = seccomp_put(line, n, room, " (");
-    n = seccomp_put_number(line, n, room, nr);
+    if (nr < 0) /* what a tracer makes of a call that it suppresses */
+        n = seccomp_put(line, n, room, "-");
+    n = seccomp_put_number(line, n, room, abs(nr));
     n = seccomp_put(line, n, room, "); the VM ends here\n");
     if (write(seccomp_log_fd, line, n) < 0) {
         /* Nobody is left to be told. */

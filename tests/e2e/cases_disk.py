@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from cases_life import mote_run
-from harness import MOTE, Skip, Vm, check, run
+from harness import MOTE, TOP, VMM, Skip, Vm, check, run
 
 CASES = []
 SYS_TGKILL = 234
@@ -154,6 +154,19 @@ def a_trimmed_file_system_shrinks_on_the_host(host, work):
     check(run(["/sbin/e2fsck", "-fn", path], 60).rc == 0, "e2fsck finds faults")
 
 
+def unfiltered(work):
+    """The environment of a mote whose monitor has no filter of system calls: a
+    call that strace fails for it reaches the filter as number -1."""
+    lib = os.path.join(work, "lib")
+    if not os.path.exists(lib):
+        os.mkdir(lib)
+        os.symlink(os.path.join(TOP, "build", "guest"), os.path.join(lib, "guest"))
+        with open(os.path.join(lib, "mote-vmm"), "w") as f:
+            f.write('#!/bin/sh\nexec "%s" --no-seccomp "$@"\n' % VMM)
+        os.chmod(os.path.join(lib, "mote-vmm"), 0o755)
+    return dict(os.environ, MOTE_LIBDIR=lib)
+
+
 def traced(host, work, inject, *words):
     """mote under strace, which also keeps io_uring from it: what the loop asks
     of the kernel shows as system calls. The result and the trace."""
@@ -164,7 +177,8 @@ def traced(host, work, inject, *words):
             "-e", "inject=io_uring_setup:error=EPERM"]
     if inject:
         argv += ["-e", "inject=" + inject]
-    r = run(argv + [MOTE, "run", "--kernel", host.kernel, *words], host.guard(120))
+    r = run(argv + [MOTE, "run", "--kernel", host.kernel, *words], host.guard(120),
+            env=unfiltered(work))
     with open(trace) as f:
         return r, f.read().count("fdatasync(")
 

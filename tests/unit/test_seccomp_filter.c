@@ -109,6 +109,12 @@ static void try_create_vm_disguised(void)
     (void)syscall(SYS_ioctl, -1, 0x100000000ul | KVM_CREATE_VM, 0);
 }
 
+/* What a tracer leaves of a call that it suppresses. */
+static void try_no_call(void)
+{
+    (void)syscall(-1);
+}
+
 static void try_write(void)
 {
     (void)!write(-1, "x", 1);
@@ -142,6 +148,7 @@ static const struct attempt attempts[] = {
     {SECCOMP_LOOP, try_memory_to_code, "mprotect (10)"},
     {SECCOMP_LOOP, try_kvm_run, "ioctl (16)"},
     {SECCOMP_LOOP, try_kill, "kill (62)"},
+    {SECCOMP_LOOP, try_no_call, "number (-1)"},
     {SECCOMP_LOOP, try_malloc, NULL},
     {SECCOMP_LOOP, try_unix_socket, NULL},
     {SECCOMP_LOOP, try_read, NULL},
