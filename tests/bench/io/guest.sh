@@ -45,7 +45,7 @@ net) # net OWN-ADDRESS PEER MIB DIRECTION
     ip addr add "$1/24" dev eth0
     ip link set eth0 up
     # Until the first answer: ARP, and the host's end may still be starting.
-    until nc -z "$2" 5201 2>/dev/null; do sleep 0.1; done
+    until iperf3 -c "$2" -n 1K >/dev/null 2>&1; do sleep 0.1; done
     reverse=
     [ "$4" = in ] && reverse=-R
     mark start
