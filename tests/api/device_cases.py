@@ -38,8 +38,10 @@ def change(t):
     api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": disk})
     vm.wait_output(b"grown\n")
     other = t.file("other", size=MIB // 2)
+    api.ok("PATCH", "/vm", {"state": "Paused"})  # else it may end before the GET
     api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": other})
     t.eq(api.get("/vm/config")["drives"][0]["path_on_host"], other, "path")
+    api.ok("PATCH", "/vm", {"state": "Resumed"})
     t.judge(vm)
     t.eq(os.path.getsize(disk), 65 * MIB, "size of the first file")
     t.eq(os.path.getsize(other), MIB // 2, "size of the second file")
