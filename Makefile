@@ -46,7 +46,8 @@ URING_LIB = -l:liburing.a
 VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 
 # --- sources by layer -----------------------------------------------------
-BASE_MODULES = util log errmsg stop unix_listen evloop evloop_uring evloop_epoll
+BASE_MODULES = util log errmsg stop unix_listen state evloop evloop_uring \
+               evloop_epoll
 CORE_MODULES = kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 \
                register_pages
 vmm_srcs = $(foreach m,$(1),$(wildcard vmm/$(m).c))

@@ -17,6 +17,7 @@
 #include "devices/virtq.h"
 #include "vmm/evloop.h"
 #include "vmm/log.h"
+#include "vmm/state.h"
 
 #define VIRTIO_MAX_QUEUES 16u
 
@@ -52,6 +53,32 @@ struct virtio_ops {
     void (*queue_kick)(struct virtio_dev *dev, uint16_t q);
     /* Frees the device; called once, after a finished reset. */
     void (*free)(struct virtio_dev *dev);
+
+    /* --- a machine that pauses; between activate and reset --------------- */
+
+    /*
+     * From now on the device takes up nothing: it pops no chain, touches no
+     * guest memory, reads nothing of the host's and accepts nobody; what it has
+     * begun it ends. dev->resting is set. 0 when nothing is in flight; else
+     * -EINPROGRESS, and virtio_rested() when the last of it has ended. At rest
+     * each popped chain was pushed or put back, or is in what save() writes.
+     * A reset ends the rest, and then there is no virtio_rested().
+     */
+    int (*rest)(struct virtio_dev *dev);
+    /*
+     * Goes on; dev->resting is clear. A kick of each queue follows. Also called
+     * for a device that was activated resting, after its load().
+     */
+    void (*wake)(struct virtio_dev *dev);
+    /* Writes what is beside the rings, of a version `state_version`; at rest.
+     * NULL: there is nothing. The section is the transport's. */
+    void (*save)(struct virtio_dev *dev, struct state_out *out);
+    /*
+     * Takes over what save() wrote, after an activate with dev->resting set.
+     * All of it is hostile. 0, -EBADMSG or -errno.
+     */
+    int (*load)(struct virtio_dev *dev, struct state_in *in);
+    uint16_t state_version; /* of what save() writes, from 1 */
 };
 
 typedef void (*virtio_change_fn)(struct virtio_dev *dev, void *arg);
@@ -63,6 +90,7 @@ struct virtio_transport_ops {
     void (*config_update)(void *transport, virtio_change_fn change, void *arg);
     void (*needs_reset)(void *transport);
     void (*reset_done)(void *transport);
+    void (*rested)(void *transport);
 };
 
 struct virtio_dev {
@@ -76,6 +104,7 @@ struct virtio_dev {
     uint16_t num_queues;
     uint16_t queue_max[VIRTIO_MAX_QUEUES]; /* powers of two <= VQ_MAX_SIZE */
     uint32_t config_len;                   /* bytes of configuration space */
+    bool resting; /* io thread; the transport's to set */
     struct virtq vq[VIRTIO_MAX_QUEUES];
     const struct virtio_transport_ops *transport_ops;
     void *transport;
@@ -103,5 +132,7 @@ void virtio_config_update(struct virtio_dev *dev, virtio_change_fn change,
 /* The driver broke a rule: NEEDS_RESET; the device's queues are stopped. */
 void virtio_needs_reset(struct virtio_dev *dev);
 void virtio_reset_done(struct virtio_dev *dev);
+/* After a rest() of -EINPROGRESS: nothing is in flight any more. */
+void virtio_rested(struct virtio_dev *dev);
 
 #endif

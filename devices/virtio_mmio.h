@@ -43,6 +43,28 @@ int virtio_mmio_kick_fd(const struct virtio_mmio *m, uint16_t q);
 uint16_t virtio_mmio_num_queues(const struct virtio_mmio *m);
 
 /*
+ * A machine that pauses; no vCPU runs. virtio_mmio_rest() brings the device to
+ * rest and calls `done`, from inside or later on the loop's thread; never if
+ * virtio_mmio_shutdown() comes first. Then its state may be saved, and
+ * virtio_mmio_wake() goes on. thread: io
+ */
+void virtio_mmio_rest(struct virtio_mmio *m, void (*done)(void *arg),
+                      void *arg);
+void virtio_mmio_wake(struct virtio_mmio *m); /* idempotent */
+
+/*
+ * Registers, queues and what the device has beside them, as sections `name` and
+ * `name`/state. Loading takes a fresh transport of the same device and leaves
+ * it at rest: virtio_mmio_wake() starts it. Everything read is hostile; on an
+ * error the transport is fit for nothing but shutdown and free. -EBADMSG,
+ * -ENOTSUP or -errno with a line.
+ */
+void virtio_mmio_save(struct virtio_mmio *m, const char *name,
+                      struct state_out *out);
+int virtio_mmio_load(struct virtio_mmio *m, const char *name,
+                     const struct state_file *f, struct errmsg *err) MUST_CHECK;
+
+/*
  * Teardown, in order: all vCPUs are stopped; virtio_mmio_shutdown() resets the
  * device on the loop's thread and calls `done` there (or at once, from inside)
  * when nothing is in flight; then virtio_mmio_free(), which frees the device as
