@@ -79,6 +79,10 @@ struct config_output {
     char *log_path;
     enum log_level log_level; /* Info unless said otherwise */
     bool log_show_level;
+    bool log_show_origin;
+    bool log_sets_show_level; /* the section says it, as the next */
+    bool log_sets_show_origin;
+    char *log_module;   /* NULL: lines of all */
     char *metrics_path; /* NULL: no metrics */
     bool metrics_emit_id;
     char *metrics_properties; /* a JSON object as text, or NULL */

@@ -5,26 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A switch that we do not have: it may only be off. */
-static int config_only_false(struct config_ctx *x, const char *f,
-                             const json_t *v)
-{
-    bool on = false;
-    int rc = json_is_null(v) ? 0 : config_bool(x, f, v, &on);
-
-    return rc == 0 && on ? config_unsupported(x, f) : rc;
-}
-
 int config_logger_field(struct config_ctx *x, const char *f, json_t *v)
 {
     struct config_output *o = &x->c->output;
     const char *s = json_string_value(v);
 
     o->logger = true;
-    if (!strcmp(f, "show_log_origin"))
-        return config_only_false(x, f, v);
-    if (json_is_null(v) && (!strcmp(f, "log_path") || !strcmp(f, "level") ||
-                            !strcmp(f, "show_level") || !strcmp(f, "module")))
+    if (json_is_null(v) &&
+        (!strcmp(f, "log_path") || !strcmp(f, "level") ||
+         !strcmp(f, "show_level") || !strcmp(f, "show_log_origin") ||
+         !strcmp(f, "module")))
         return 0;
     if (!strcmp(f, "log_path"))
         return config_string(x, f, v, &o->log_path);
@@ -32,10 +22,14 @@ int config_logger_field(struct config_ctx *x, const char *f, json_t *v)
         return s && log_level_parse(s, &o->log_level) == 0
                    ? 0
                    : config_bad(x, f, "Off, Error, Warn, Info, Debug or Trace");
+    o->log_sets_show_level |= !strcmp(f, "show_level");
+    o->log_sets_show_origin |= !strcmp(f, "show_log_origin");
     if (!strcmp(f, "show_level"))
         return config_bool(x, f, v, &o->log_show_level);
+    if (!strcmp(f, "show_log_origin"))
+        return config_bool(x, f, v, &o->log_show_origin);
     if (!strcmp(f, "module"))
-        return config_unsupported(x, f);
+        return config_string(x, f, v, &o->log_module);
     return config_unknown(x, f);
 }
 
@@ -85,6 +79,7 @@ int config_serial_field(struct config_ctx *x, const char *f, json_t *v)
 void config_output_fini(struct config_output *o)
 {
     free(o->log_path);
+    free(o->log_module);
     free(o->metrics_path);
     free(o->metrics_properties);
     free(o->serial_path);

@@ -39,6 +39,7 @@ struct control {
     struct api_server *api;  /* NULL: no control socket */
     struct metrics *metrics; /* NULL: none asked for */
     int log_fd;              /* -1: standard error */
+    char *log_module;        /* what log->module points at; NULL: none */
     int serial_fd;           /* -1: standard output */
     uint32_t early_signal;   /* what ended us before there was a machine */
     struct api_stat stats[API_MAX_ROUTES];

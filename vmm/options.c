@@ -117,28 +117,54 @@ static int opt_max_body(struct vmm_options *o, const char *v,
     return 0;
 }
 
-/* What the jailer hands on about its own start; nothing is made of it. */
-static int opt_cpu_us(struct vmm_options *o, const char *v, struct errmsg *err)
+static int opt_start_cpu_us(struct vmm_options *o, const char *v,
+                            struct errmsg *err)
 {
-    uint64_t us = 0;
+    if (util_parse_u64(v, 0, UINT64_MAX / 1000, &o->start_cpu_us))
+        return err_set(err, -EINVAL, "--start-time-cpu-us: %s is no number", v);
+    return 0;
+}
 
-    (void)o;
-    if (util_parse_u64(v, 0, UINT64_MAX, &us))
-        return err_set(err, -EINVAL,
-                       "--start-time-cpu-us, --parent-cpu-time-us: %s is no "
-                       "number",
+static int opt_parent_cpu_us(struct vmm_options *o, const char *v,
+                             struct errmsg *err)
+{
+    if (util_parse_u64(v, 0, UINT64_MAX / 1000, &o->parent_cpu_us))
+        return err_set(err, -EINVAL, "--parent-cpu-time-us: %s is no number",
                        v);
     return 0;
 }
 
-/* What holds anyway: there is no filter that could be left out, and lines in a
- * log file say their level. */
-static int opt_holds_anyway(struct vmm_options *o, const char *v,
-                            struct errmsg *err)
+static int opt_show_level(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
 {
-    (void)o;
     (void)v;
     (void)err;
+    o->show_level = true;
+    return 0;
+}
+
+static int opt_show_origin(struct vmm_options *o, const char *v,
+                           struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->show_origin = true;
+    return 0;
+}
+
+static int opt_module(struct vmm_options *o, const char *v, struct errmsg *err)
+{
+    (void)err;
+    o->module = v;
+    return 0;
+}
+
+static int opt_boot_timer(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->boot_timer = true;
     return 0;
 }
 
@@ -216,16 +242,22 @@ static const struct option_row option_rows[] = {
      opt_log_path},
     {"level", "LEVEL", "Off, Error, Warn (default), Info, Debug or Trace",
      opt_level},
-    {"show-level", NULL, "accepted: lines in a log file say their level",
-     opt_holds_anyway},
+    {"show-level", NULL, "lines in a log file say their level", opt_show_level},
+    {"show-log-origin", NULL, "and the source file and line", opt_show_origin},
+    {"module", "PREFIX", "only lines of source files that begin so",
+     opt_module},
     {"metrics-path", "FILE", "write metrics there, a JSON line a minute",
      opt_metrics_path},
     {"no-seccomp", NULL, "no filter of system calls: for debugging only",
      opt_no_seccomp},
-    {"start-time-cpu-us", "N", "accepted, from a jailer", opt_cpu_us},
-    {"parent-cpu-time-us", "N", "accepted, from a jailer", opt_cpu_us},
     {"start-time-us", "N", "monotonic time at exec, for the timings",
      opt_start_us},
+    {"start-time-cpu-us", "N", "CPU time of this process at exec",
+     opt_start_cpu_us},
+    {"parent-cpu-time-us", "N", "CPU time of the processes before it",
+     opt_parent_cpu_us},
+    {"boot-timer", NULL, "log the time when the guest writes 123 to its device",
+     opt_boot_timer},
     {"check", NULL, "check the configuration, start nothing", opt_check},
     {"probe", NULL, "say what this host's KVM can do, as JSON", opt_probe},
     {"test-exit", NULL, "let test programs end the VM with a result",

@@ -22,14 +22,22 @@ struct vmm_options {
     const char *exit_file;
     const char *log_path;
     const char *id;
+    const char *module; /* NULL: log lines of all source files */
+    bool show_level;
+    bool show_origin;
     enum log_level level;
     bool level_given;
     int lifeline_fd;   /* -1: none */
     uint64_t start_us; /* CLOCK_MONOTONIC at exec; 0: not given */
+    /* CPU time that this process had at its exec, and that its starters
+     * spent. */
+    uint64_t start_cpu_us;
+    uint64_t parent_cpu_us;
     uint64_t max_body; /* bytes of a request's body */
     bool no_api;
     bool no_seccomp;
     bool as_firecracker; /* that is the name we were started under */
+    bool boot_timer;
     bool check;
     bool probe;
     bool test_exit;

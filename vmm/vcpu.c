@@ -268,6 +268,7 @@ static void *vcpu_main(void *arg)
 
     (void)snprintf(name, sizeof(name), "vcpu%u", v->index);
     (void)pthread_setname_np(pthread_self(), name); /* cosmetic */
+    log_name_thread(name);
     if (v->env.first_run)
         v->env.first_run(v->env.arg, v->index);
     while (!vcpu_stopped(v)) {

@@ -171,8 +171,8 @@ def unsupported(t):
             ("/serial", {"rate_limiter": {}}, "rate_limiter: not supported"),
             ("/logger", {"x": 1}, "logger.x"),
             ("/logger", {"level": "loud"}, "level"),
-            ("/logger", {"module": "a"}, "module: not supported"),
-            ("/logger", {"show_log_origin": True}, "show_log_origin"),
+            ("/logger", {"module": ""}, "module: must be"),
+            ("/logger", {"show_log_origin": 1}, "show_log_origin"),
             ("/metrics", {}, "missing field `metrics_path`"),
             ("/metrics", {"metrics_path": "m", "x": 1}, "metrics.x"),
             ("/balloon", {"amount_mib": 1}, "missing field `deflate_on_oom`"),
@@ -305,6 +305,9 @@ def fed_back(t):
 
 # --- logger and metrics ----------------------------------------------------
 
+LINE = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9} "
+
+
 def take(fd):
     """What a FIFO has now."""
     got = b""
@@ -336,7 +339,7 @@ def fifos(t):
     t.check(len(lines) > 100, f"{len(lines)} lines in the FIFO")
     t.eq(lines[-1], b"", "end of the last line")
     for line in lines[:-1]:
-        t.check(re.fullmatch(rb"\d{4}-\d\d-\d\dT[\d:.]+Z mote-vmm DEBUG: "
+        t.check(re.fullmatch(LINE + rb"\[anonymous-instance:main:DEBUG\] "
                              rb"API: .*", line), f"line {line!r}")
 
 
@@ -354,11 +357,42 @@ def at_once(t):
     api.call("GET", "/other")
     text = t.read("log")
     t.check(b"/version" not in text, "a line of level Debug")
-    t.check(b"INFO: API: 400: Invalid request method" in
+    t.check(b":main:INFO] API: 400: Invalid request method" in
             text.splitlines()[-1], "the last line")
     api.bad("PUT", "/logger", {"log_path": "/nowhere/log"}, "/nowhere/log")
     api.call("GET", "/yet_another")
     t.check(b"/yet_another" in t.read("log"), "the old log goes on")
+    ends(t, vm)
+
+
+@case("pre_log_lines_are_firecracker_s")
+def log_form(t):
+    """The form of a line by what is asked for, and the filter by module."""
+    vm, api = monitor(t, ["--id", "l-1", "--log-path", "log", "--level",
+                          "Debug", "--show-level", "--show-log-origin"])
+
+    def last():
+        return t.read("log").splitlines()[-1]
+
+    def is_like(form):
+        t.check(re.fullmatch(LINE + form, last()), f"line {last()!r}")
+
+    api.call("GET", "/nope")
+    is_like(rb"\[l-1:main:INFO:vmm/api_routes\.c:\d+\] API: 400: .*")
+    # What is left out stays, wherever it was said.
+    api.ok("PUT", "/logger", {"show_level": False})
+    api.call("GET", "/nope")
+    is_like(rb"\[l-1:main:vmm/api_routes\.c:\d+\] API: 400: .*")
+    api.ok("PUT", "/logger", {"show_log_origin": False})
+    api.call("GET", "/nope")
+    is_like(rb"\[l-1:main\] API: 400: .*")
+    n = len(t.read("log"))
+    api.ok("PUT", "/logger", {"module": "devices/"})
+    api.call("GET", "/nope")
+    t.eq(len(t.read("log")), n, "bytes of the log, lines of devices only")
+    api.ok("PUT", "/logger", {"module": "vmm/api"})
+    api.call("GET", "/nope")
+    t.check(len(t.read("log")) > n, "no line of vmm/api")
     ends(t, vm)
 
 

@@ -391,7 +391,7 @@ def log_path(t):
     t.eq(vm.err, "", "standard error")
     lines = t.read("log").decode().splitlines()
     t.eq(len(lines), 1, "lines of the log")
-    form = r"\d{4}-\d\d-\d\dT\S+Z x1 ERROR: kernel nowhere"
+    form = r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{9} \[x1:main\] kernel nowhere"
     t.check(re.match(form, lines[0]),
             f"form of the line: {lines[0]}")
 

@@ -132,9 +132,10 @@ static void test_config_refusals_name_the_field(void **state)
         {"{" K ",\"logger\":{\"x\":1}}", "logger.x: unknown"},
         {"{" K ",\"logger\":{\"level\":\"loud\"}}", "logger.level: must"},
         {"{" K ",\"logger\":{\"level\":7}}", "logger.level: must"},
-        {"{" K ",\"logger\":{\"module\":\"a\"}}", "module: not supported"},
-        {"{" K ",\"logger\":{\"show_log_origin\":true}}",
-         "show_log_origin: not supported"},
+        {"{" K ",\"logger\":{\"module\":7}}", "module: must be"},
+        {"{" K ",\"logger\":{\"module\":\"\"}}", "module: must be"},
+        {"{" K ",\"logger\":{\"show_log_origin\":1}}",
+         "show_log_origin: must be"},
         {"{" K ",\"serial\":{\"x\":1}}", "serial.x: unknown"},
         {"{" K ",\"serial\":{\"rate_limiter\":{}}}",
          "rate_limiter: not supported"},
@@ -442,6 +443,9 @@ static void test_options_of_firecracker_are_taken(void **state)
                     (char[]){"--start-time-cpu-us=2"},
                     (char[]){"--parent-cpu-time-us=3"},
                     (char[]){"--show-level"},
+                    (char[]){"--show-log-origin"},
+                    (char[]){"--module=vmm"},
+                    (char[]){"--boot-timer"},
                     (char[]){"--metrics-path=/m"}};
     struct errmsg err = {""};
     struct vmm_options o;
@@ -452,6 +456,10 @@ static void test_options_of_firecracker_are_taken(void **state)
     assert_string_equal(o.api_sock, "/run/firecracker.socket");
     assert_string_equal(o.metrics_path, "/m");
     assert_int_equal(o.start_us, 1);
+    assert_int_equal(o.start_cpu_us, 2);
+    assert_int_equal(o.parent_cpu_us, 3);
+    assert_true(o.show_level && o.show_origin && o.boot_timer);
+    assert_string_equal(o.module, "vmm");
     assert_int_equal(o.max_body, 51200);
     /* Under our own name there is a socket only where one is asked for. */
     assert_int_equal(parse("--config-file c", &o, &err), 0);
@@ -476,7 +484,10 @@ static void test_options_refusals_name_the_word(void **state)
         {"--id a/b --config-file c", "--id"},
         {"--lifeline-fd 999 --config-file c", "999"},
         {"--start-time-us x --config-file c", "x is no number"},
-        {"--start-time-cpu-us x --config-file c", "x is no"},
+        {"--start-time-cpu-us x --config-file c", "x is no number"},
+        {"--parent-cpu-time-us -1 --config-file c", "-1 is no number"},
+        {"--boot-timer=1 --config-file c", "--boot-timer: takes no value"},
+        {"--module", "--module: needs a value"},
         {"--no-api", "--no-api needs a --config-file"},
         {"--check --api-sock s", "--check needs"},
         {"--no-api --api-sock s --config-file c", "exclude"},
