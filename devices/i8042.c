@@ -47,6 +47,7 @@ struct i8042 {
     size_t num_keys;
     size_t next_key;
     uint8_t keys[KBC_KEYS_MAX];
+    struct i8042_stats stats; /* read by any */
 };
 
 static bool kbc_keys_ready_locked(const struct i8042 *k)
@@ -123,16 +124,25 @@ static bool kbc_data_locked(struct i8042 *k, uint8_t v)
     return cmd == KBC_WRITE_OUTPUT && !(v & KBC_OUTPUT_NO_RESET);
 }
 
+static void kbc_missed(struct i8042 *k, uint64_t *count)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    counter_add(count, 1);
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
 static void kbc_read(void *dev, uint64_t off, void *data, uint32_t len)
 {
     struct i8042 *k = dev;
     uint8_t v = 0;
 
     if (len != 1 || (off != KBC_DATA && off != KBC_STATUS)) {
+        kbc_missed(k, &k->stats.missed_reads);
         memset(data, 0xff, len); /* nobody's port, as on an empty bus */
         return;
     }
     (void)pthread_mutex_lock(&k->lock);
+    counter_add(&k->stats.reads, 1);
     if (off == KBC_DATA) {
         v = kbc_take_locked(k);
     } else {
@@ -151,11 +161,15 @@ static void kbc_write(void *dev, uint64_t off, const void *data, uint32_t len)
     bool reset;
     uint8_t v;
 
-    if (len != 1 || (off != KBC_DATA && off != KBC_STATUS))
+    if (len != 1 || (off != KBC_DATA && off != KBC_STATUS)) {
+        kbc_missed(k, &k->stats.missed_writes);
         return;
+    }
     memcpy(&v, data, 1);
     (void)pthread_mutex_lock(&k->lock);
+    counter_add(&k->stats.writes, 1);
     reset = off == KBC_DATA ? kbc_data_locked(k, v) : kbc_command_locked(k, v);
+    counter_add(&k->stats.resets, reset);
     (void)pthread_mutex_unlock(&k->lock);
     if (reset)
         k->stop.request_stop(k->stop.arg, STOP_REBOOT, 0);
@@ -207,6 +221,11 @@ bool i8042_press_ctrl_alt_del(struct i8042 *kbc)
     }
     (void)pthread_mutex_unlock(&kbc->lock);
     return ok;
+}
+
+void i8042_get_stats(const struct i8042 *kbc, struct i8042_stats *out)
+{
+    counters_copy(out, &kbc->stats, sizeof(*out));
 }
 
 void i8042_free(struct i8042 *kbc)

@@ -12,6 +12,7 @@
  */
 
 #include "vmm/bus.h"
+#include "vmm/counter.h"
 #include "vmm/stop.h"
 
 #define I8042_NUM_PORTS 5u /* data at 0, status and command at 4 */
@@ -32,6 +33,16 @@ void i8042_set_irq(struct i8042 *kbc, int irq_fd);
  * line, or bytes of the last time are still there. Thread: any.
  */
 bool i8042_press_ctrl_alt_del(struct i8042 *kbc);
+struct i8042_stats {
+    uint64_t reads; /* of registers */
+    uint64_t writes;
+    uint64_t missed_reads; /* of nobody's port, or of more than a byte */
+    uint64_t missed_writes;
+    uint64_t resets; /* of the machine, by the guest */
+};
+/* Thread: any. */
+void i8042_get_stats(const struct i8042 *kbc, struct i8042_stats *out);
+
 void i8042_free(struct i8042 *kbc); /* NULL is fine */
 
 #endif

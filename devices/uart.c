@@ -51,6 +51,7 @@ struct uart {
     uint32_t rx_start;
     uint32_t rx_used;
     uint8_t rx[UART_RX_BYTES];
+    struct uart_stats stats; /* read by any */
 };
 
 /* What a register access leaves to do once the lock is free. */
@@ -67,6 +68,7 @@ static void uart_rx_put_locked(struct uart *u, uint8_t byte)
 {
     if (u->rx_used == UART_RX_BYTES) {
         u->overrun = true;
+        counter_add(&u->stats.lost_input, 1);
         return;
     }
     u->rx[(u->rx_start + u->rx_used) % UART_RX_BYTES] = byte;
@@ -264,6 +266,13 @@ static void uart_do(const struct uart *u, const struct uart_todo *todo)
         (void)eventfd_write(u->room_fd, 1);
 }
 
+static void uart_missed(struct uart *u, uint64_t *count)
+{
+    (void)pthread_mutex_lock(&u->lock);
+    counter_add(count, 1);
+    (void)pthread_mutex_unlock(&u->lock);
+}
+
 static void uart_bus_read(void *dev, uint64_t off, void *data, uint32_t len)
 {
     struct uart *u = dev;
@@ -271,11 +280,13 @@ static void uart_bus_read(void *dev, uint64_t off, void *data, uint32_t len)
     uint8_t v;
 
     if (len != 1) {
+        uart_missed(u, &u->stats.missed_reads);
         memset(data, 0xff, len);
         return;
     }
     (void)pthread_mutex_lock(&u->lock);
     v = uart_read_locked(u, off, &todo);
+    counter_add(&u->stats.reads, 1);
     (void)pthread_mutex_unlock(&u->lock);
     memcpy(data, &v, 1);
     uart_do(u, &todo);
@@ -288,10 +299,13 @@ static void uart_bus_write(void *dev, uint64_t off, const void *data,
     struct uart_todo todo = {0};
     uint8_t v;
 
-    if (len != 1)
+    if (len != 1) {
+        uart_missed(u, &u->stats.missed_writes);
         return;
+    }
     memcpy(&v, data, 1);
     (void)pthread_mutex_lock(&u->lock);
+    counter_add(&u->stats.writes, 1);
     uart_write_locked(u, off, v, &todo);
     (void)pthread_mutex_unlock(&u->lock);
     uart_do(u, &todo);
@@ -413,6 +427,11 @@ int uart_new(struct evloop *loop, struct log *log, int irq_fd, int in_fd,
     }
     *out_uart = u;
     return 0;
+}
+
+void uart_get_stats(const struct uart *u, struct uart_stats *out)
+{
+    counters_copy(out, &u->stats, sizeof(*out));
 }
 
 uint64_t uart_dropped(struct uart *u)

@@ -13,6 +13,7 @@
  */
 
 #include "vmm/bus.h"
+#include "vmm/counter.h"
 #include "vmm/evloop.h"
 #include "vmm/log.h"
 
@@ -28,6 +29,16 @@ extern const struct bus_ops uart_bus_ops; /* dev = struct uart */
  */
 int uart_new(struct evloop *loop, struct log *log, int irq_fd, int in_fd,
              int out_fd, struct uart **out_uart) MUST_CHECK;
+
+struct uart_stats {
+    uint64_t reads; /* of registers */
+    uint64_t writes;
+    uint64_t missed_reads; /* of more than a byte: nothing was done */
+    uint64_t missed_writes;
+    uint64_t lost_input; /* bytes that found the FIFO full */
+};
+/* Thread: any. */
+void uart_get_stats(const struct uart *u, struct uart_stats *out);
 
 /* Bytes of output that were dropped. Thread: any. */
 uint64_t uart_dropped(struct uart *u);

@@ -15,6 +15,7 @@
  */
 
 #include "devices/virtq.h"
+#include "vmm/counter.h"
 #include "vmm/evloop.h"
 #include "vmm/log.h"
 #include "vmm/state.h"
@@ -93,6 +94,17 @@ struct virtio_transport_ops {
     void (*rested)(void *transport);
 };
 
+/* What every device counts. thread: io, apart from cfg_fails */
+struct virtio_stats {
+    uint64_t activate_fails;
+    uint64_t broken;         /* times that the driver broke the protocol */
+    uint64_t interrupts;     /* asked for: several become one in a turn */
+    uint64_t config_updates; /* of the configuration space, by us */
+    uint64_t cfg_fails; /* accesses of no such register or field; thread: vcpu,
+                           under the transport's lock */
+    uint64_t kicks[VIRTIO_MAX_QUEUES];
+};
+
 struct virtio_dev {
     const struct virtio_ops *ops;
     struct vdev_env env;
@@ -106,6 +118,7 @@ struct virtio_dev {
     uint32_t config_len;                   /* bytes of configuration space */
     bool resting; /* io thread; the transport's to set */
     struct virtq vq[VIRTIO_MAX_QUEUES];
+    struct virtio_stats counts;
     const struct virtio_transport_ops *transport_ops;
     void *transport;
 };

@@ -37,7 +37,7 @@ static struct vballoon *vballoon_of(struct virtio_dev *dev)
 
 void vballoon_bad_request(struct vballoon *b, const char *what)
 {
-    b->bad_requests++;
+    counter_add(&b->counts.bad_requests, 1);
     log_limited(b->dev.env.log, &b->log_limit, LOG_WARN,
                 "balloon: the guest's driver sent %s", what);
 }
@@ -85,6 +85,7 @@ static void vballoon_handle_stats(struct vballoon *b)
             budget--;
             w->held = true;
             vballoon_parse_stats(&w->chain, &b->stats);
+            counter_add(&b->counts.stats_updates, 1);
             if (had)
                 vq_push(vq, head, 0);
         }
@@ -340,8 +341,15 @@ void vballoon_get(struct virtio_dev *dev, struct vballoon_info *out)
                 gm_ram_bytes(dev->env.mem));
     out->stats_valid = b->stats.valid;
     memcpy(out->stats, b->stats.value, sizeof(out->stats));
-    out->discarded_bytes = b->discarded_bytes;
-    out->bad_requests = b->bad_requests;
+    out->discarded_bytes = b->counts.discarded_bytes;
+    out->bad_requests = b->counts.bad_requests;
+}
+
+void vballoon_get_counts(const struct virtio_dev *dev,
+                         struct vballoon_counts *out)
+{
+    /* dev is its first member */
+    *out = ((const struct vballoon *)dev)->counts;
 }
 
 int vballoon_set_stats_interval(struct virtio_dev *dev, uint32_t seconds)

@@ -48,6 +48,19 @@ struct vballoon_info {
     uint64_t bad_requests;
 };
 
+struct vballoon_counts {
+    uint64_t inflates; /* requests, as the next four */
+    uint64_t deflates;
+    uint64_t stats_updates;
+    uint64_t hints;
+    uint64_t reports;
+    uint64_t discarded_bytes;
+    uint64_t discard_fails; /* the host did not take memory back */
+    uint64_t bad_requests;
+};
+void vballoon_get_counts(const struct virtio_dev *dev,
+                         struct vballoon_counts *out);
+
 /* How large the balloon is to be; whole pages. -EINVAL above the RAM. */
 int vballoon_set_target(struct virtio_dev *dev, uint64_t bytes) MUST_CHECK;
 void vballoon_get(struct virtio_dev *dev, struct vballoon_info *out);

@@ -7,6 +7,7 @@
  * virtio_balloon_pages.c (requests that name pages). thread: io
  */
 
+#include "devices/virtio_balloon.h"
 #include "devices/virtio_balloon_req.h"
 
 enum vballoon_role {
@@ -42,8 +43,7 @@ struct vballoon {
     struct vballoon_hinting hinting;
     uint32_t last_run; /* the number of the last hinting run */
     bool acknowledge_on_stop;
-    uint64_t discarded_bytes;
-    uint64_t bad_requests;
+    struct vballoon_counts counts;
     struct log_limit log_limit;
     /* atomic: the fields of the configuration space */
     _Atomic uint32_t num_pages;

@@ -35,11 +35,11 @@ static void vballoon_discard(struct vballoon *b, gpa_t gpa, uint64_t len)
 {
     int rc = gm_discard(b->dev.env.mem, gpa, len);
 
+    counter_add(rc ? &b->counts.discard_fails : &b->counts.discarded_bytes,
+                rc ? 1 : len);
     if (rc)
         log_limited(b->dev.env.log, &b->log_limit, LOG_WARN,
                     "balloon: memory cannot be given back: %s", err_reason(rc));
-    else
-        b->discarded_bytes += len;
 }
 
 /* --- inflate ------------------------------------------------------------- */
@@ -110,6 +110,18 @@ static bool vballoon_in_run(const struct vballoon *b)
            b->hinting.guest_cmd == b->hinting.host_cmd;
 }
 
+static void vballoon_count(struct vballoon *b, enum vballoon_role role)
+{
+    struct vballoon_counts *c = &b->counts;
+
+    if (role == VBALLOON_INFLATE)
+        counter_add(&c->inflates, 1);
+    else if (role == VBALLOON_DEFLATE)
+        counter_add(&c->deflates, 1);
+    else
+        counter_add(role == VBALLOON_HINT ? &c->hints : &c->reports, 1);
+}
+
 /* --- one queue ----------------------------------------------------------- */
 
 static void vballoon_begin(struct vballoon *b, enum vballoon_role role)
@@ -168,6 +180,7 @@ static int vballoon_take(struct vballoon *b, enum vballoon_role role,
     rc = vq_pop(b->vq[role], &w->chain);
     if (rc > 0) {
         budget->heads--;
+        vballoon_count(b, role);
         vballoon_begin(b, role);
     }
     return rc;

@@ -22,6 +22,7 @@ static void vblk_on_limit_timer(struct ev_timer *t)
     uint16_t first = (uint16_t)(b->limited_q + 1u);
 
     b->limited = false;
+    counter_add(&b->stats.limiter_events, 1);
     /* Not always the same queue first: it could take all there is. */
     for (uint16_t i = 0; i < b->dev.num_queues && !b->limited; i++)
         vblk_handle_queue(b, (uint16_t)((first + i) % b->dev.num_queues));
@@ -51,6 +52,7 @@ static int vblk_admit(struct vblk *b, uint16_t q, const struct vblk_req *req)
         return 1;
     b->limited = true;
     b->limited_q = q;
+    counter_add(&b->stats.throttled, 1);
     return evloop_timer_arm(b->dev.env.loop, &b->limit_timer, at_ns,
                             vblk_on_limit_timer, b);
 }
@@ -94,14 +96,17 @@ static void vblk_handle_queue(struct vblk *b, uint16_t q)
 
     if (b->limited || vq->broken)
         return; /* the timer looks at every queue */
+    b->taken_ns = 0;
     do {
         vq_disable_kicks(vq);
         while (budget > 0 && (rc = vblk_take_one(b, q)) > 0)
             budget--;
     } while (rc == 0 && budget > 0 && !b->limited && vq_enable_kicks(vq));
     virtio_signal(&b->dev, q);
-    if (rc >= 0 && budget == 0 && vq->size > 0)
+    if (rc >= 0 && budget == 0 && vq->size > 0) {
+        counter_add(&b->stats.left_over, 1);
         rc = evloop_timer_arm(b->dev.env.loop, &b->again[q], 0, vblk_again, b);
+    }
     if (rc < 0)
         virtio_needs_reset(&b->dev);
 }
@@ -139,6 +144,7 @@ int vblk_refresh_size(struct virtio_dev *dev)
     struct vblk *b = vblk_of(dev);
     int rc = b->backing->disk->ops->refresh(b->backing->disk);
 
+    counter_add(rc ? &b->stats.update_fails : &b->stats.updates, 1);
     if (rc == 0)
         vblk_take_size(b);
     return rc;
@@ -148,17 +154,24 @@ int vblk_swap(struct virtio_dev *dev, struct disk *new_disk)
 {
     struct vblk *b = vblk_of(dev);
     struct vblk_backing *k = NULL;
-    int rc;
+    int rc = new_disk->read_only == b->limits.read_only
+                 ? vblk_backing_new(new_disk, &k)
+                 : -EINVAL;
 
-    if (new_disk->read_only != b->limits.read_only)
-        return -EINVAL;
-    rc = vblk_backing_new(new_disk, &k);
+    counter_add(rc ? &b->stats.update_fails : &b->stats.updates, 1);
     if (rc)
         return rc;
     vblk_backing_retire(b->backing);
     b->backing = k;
     vblk_take_size(b);
     return 0;
+}
+
+void vblk_get_stats(const struct virtio_dev *dev, struct vblk_stats *out)
+{
+    const struct vblk *b = (const struct vblk *)dev; /* its first member */
+
+    *out = b->stats;
 }
 
 void vblk_set_rate_limit(struct virtio_dev *dev,

@@ -29,6 +29,30 @@ struct vblk_args {
     struct rate_limit_config limit; /* all 0: none */
 };
 
+/* Requests are counted, and timed from their start to their end, when the
+ * backend has done them; thread: io */
+struct vblk_stats {
+    uint64_t reads;
+    uint64_t writes;
+    uint64_t flushes;
+    uint64_t discards; /* zeroes written included */
+    uint64_t read_bytes;
+    uint64_t write_bytes;
+    uint64_t failed;         /* by the backend */
+    uint64_t refused;        /* they made no sense, or are not offered */
+    uint64_t throttled;      /* had to wait for the limiter */
+    uint64_t limiter_events; /* times that the limiter let go on */
+    uint64_t left_over;      /* turns that ended with requests waiting */
+    uint64_t updates;        /* of the file behind it */
+    uint64_t update_fails;
+    struct span read_time;
+    struct span write_time;
+    struct histogram read_us;
+    struct histogram write_us;
+    struct histogram flush_us;
+};
+void vblk_get_stats(const struct virtio_dev *dev, struct vblk_stats *out);
+
 /* Owns `disk` if it succeeds. 0 or -ENOMEM. */
 int vblk_new(const struct vdev_env *env, struct disk *disk,
              const struct vblk_args *args,

@@ -80,6 +80,40 @@ static void vblk_end_flight(struct vblk_flight *f)
     vblk_backing_free_if_done(f->backing);
 }
 
+/* --- counts -------------------------------------------------------------- */
+
+static void vblk_count(struct vblk *b, const struct vblk_flight *f, int status)
+{
+    struct vblk_stats *s = &b->stats;
+    uint64_t ns = b->done_ns - f->start_ns;
+
+    if (status) {
+        counter_add(&s->failed, 1);
+        return;
+    }
+    switch (f->op) {
+    case VBLK_READ:
+        counter_add(&s->reads, 1);
+        counter_add(&s->read_bytes, f->data_bytes);
+        span_add(&s->read_time, ns);
+        histogram_add(&s->read_us, ns);
+        break;
+    case VBLK_WRITE:
+        counter_add(&s->writes, 1);
+        counter_add(&s->write_bytes, f->data_bytes);
+        span_add(&s->write_time, ns);
+        histogram_add(&s->write_us, ns);
+        break;
+    case VBLK_FLUSH:
+        counter_add(&s->flushes, 1);
+        histogram_add(&s->flush_us, ns);
+        break;
+    default:
+        counter_add(&s->discards, 1);
+        break;
+    }
+}
+
 /* --- the backend's answer ------------------------------------------------ */
 
 static void vblk_submit(struct vblk_flight *f)
@@ -140,6 +174,9 @@ static void vblk_on_done(struct disk_io *io, int status)
         log_limited(b->dev.env.log, &b->log_limit, LOG_WARN,
                     "disk %s: a request of the guest failed: %s", b->dev.name,
                     err_reason(status));
+    if (!b->to_signal)
+        b->done_ns = util_now_ns(); /* the first of this turn */
+    vblk_count(b, f, status);
     vblk_end_flight(f);
     if (b->resetting) {
         /* The rings are gone; the guest hears nothing of it any more. */
@@ -217,8 +254,13 @@ static void vblk_start(struct vblk *b, uint16_t q, const struct vblk_req *req)
 {
     struct vblk_flight *f = vblk_take_flight(b);
 
+    if (!b->taken_ns)
+        b->taken_ns = util_now_ns();
     f->b = b;
     f->q = q;
+    f->op = req->op;
+    f->data_bytes = req->data_bytes;
+    f->start_ns = b->taken_ns;
     f->head = b->chain.head;
     f->status_byte = req->status_byte;
     f->used_bytes = 1 + (req->op == VBLK_READ ? req->data_bytes : 0);
@@ -248,6 +290,10 @@ void vblk_execute(struct vblk *b, uint16_t q, const struct vblk_req *req)
         vblk_start(b, q, req);
         return;
     }
+    if (req->status != VIRTIO_BLK_S_OK)
+        counter_add(&b->stats.refused, 1);
+    else if (req->op == VBLK_FLUSH)
+        counter_add(&b->stats.flushes, 1);
     if (req->status == VIRTIO_BLK_S_OK && req->op == VBLK_GET_ID)
         used += (uint32_t)vq_chain_write(&b->chain, 0, b->id, sizeof(b->id));
     vblk_complete(b, q, b->chain.head, req->status_byte, req->status, used);

@@ -28,6 +28,9 @@ struct vblk_flight {
     struct vblk_flight *next_free;
     uint16_t q;
     uint16_t head;
+    enum vblk_op op;
+    uint32_t data_bytes;
+    uint64_t start_ns;
     bool flush_after;    /* has to be durable when it completes */
     uint32_t used_bytes; /* when it succeeds */
     uint8_t *status_byte;
@@ -61,6 +64,10 @@ struct vblk {
     bool limited; /* nothing is taken until limit_timer */
     uint16_t limited_q;
     struct ev_timer limit_timer;
+    /* The time of a turn's requests is looked at once; 0: not yet. */
+    uint64_t taken_ns;
+    uint64_t done_ns;
+    struct vblk_stats stats;
     struct vq_chain chain; /* scratch of vblk_handle_queue() */
     struct log_limit log_limit;
 };

@@ -113,9 +113,11 @@ static void mmio_config_changed(void *transport)
 static void mmio_on_kick(struct ev_counter *c, uint64_t count)
 {
     struct virtio_mmio *m = c->arg;
+    uint16_t q = (uint16_t)(c - m->kick);
 
     (void)count;
-    m->dev->ops->queue_kick(m->dev, (uint16_t)(c - m->kick));
+    counter_add(&m->dev->counts.kicks[q], 1);
+    m->dev->ops->queue_kick(m->dev, q);
 }
 
 static void mmio_stop_kicks(struct virtio_mmio *m)
@@ -252,8 +254,10 @@ void mmio_do_activate(struct ev_call *c)
     m->busy = false;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
-    if (rc)
+    if (rc) {
+        counter_add(&m->dev->counts.activate_fails, 1);
         virtio_needs_reset(m->dev);
+    }
 }
 
 static const struct virtio_transport_ops mmio_transport_ops = {

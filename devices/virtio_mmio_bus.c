@@ -104,13 +104,23 @@ static uint32_t mmio_read_reg(struct virtio_mmio *m, uint32_t off)
     }
 }
 
+/* There is no such register or field. */
+static void mmio_no_access(struct virtio_mmio *m)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    counter_add(&m->dev->counts.cfg_fails, 1);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
 static void mmio_config_read(struct virtio_mmio *m, uint64_t off, void *data,
                              uint32_t len)
 {
     struct virtio_dev *dev = m->dev;
 
-    if (off >= dev->config_len)
+    if (off >= dev->config_len) {
+        mmio_no_access(m);
         return;
+    }
     /* What lies behind the end reads as the zeroes that it came with. */
     len = (uint32_t)min_u64(len, dev->config_len - off);
     (void)pthread_mutex_lock(&m->lock);
@@ -124,8 +134,10 @@ static void mmio_config_write(struct virtio_mmio *m, uint64_t off,
     struct virtio_dev *dev = m->dev;
 
     if (!dev->ops->config_write || off >= dev->config_len ||
-        len > dev->config_len - off)
+        len > dev->config_len - off) {
+        mmio_no_access(m);
         return;
+    }
     (void)pthread_mutex_lock(&m->lock);
     dev->ops->config_write(dev, (uint32_t)off, data, len);
     (void)pthread_mutex_unlock(&m->lock);
@@ -139,7 +151,8 @@ static void mmio_bus_read(void *opaque, uint64_t off, void *data, uint32_t len)
         mmio_config_read(m, off - VIRTIO_MMIO_CONFIG, data, len);
     else if (len == 4 && off % 4 == 0)
         put_le32(data, mmio_read_reg(m, (uint32_t)off));
-    /* else: there is no such access. spec: virtio-1.2 4.2.2.2 */
+    else /* spec: virtio-1.2 4.2.2.2 */
+        mmio_no_access(m);
 }
 
 static void mmio_bus_write(void *opaque, uint64_t off, const void *data,
@@ -151,6 +164,8 @@ static void mmio_bus_write(void *opaque, uint64_t off, const void *data,
         mmio_config_write(m, off - VIRTIO_MMIO_CONFIG, data, len);
     else if (len == 4 && off % 4 == 0)
         mmio_write_reg(m, (uint32_t)off, get_le32(data));
+    else
+        mmio_no_access(m);
 }
 
 const struct bus_ops virtio_mmio_bus_ops = {

@@ -42,9 +42,12 @@ struct vnet_stats {
     uint64_t rx_bad_buffers; /* of the guest, given back unused */
     uint64_t tx_frames;
     uint64_t tx_bytes;
-    uint64_t tx_dropped; /* the network did not take them */
-    uint64_t tx_bad;     /* frames that the guest described wrongly */
-    uint64_t ctrl_bad;   /* control requests that were refused */
+    uint64_t tx_dropped;   /* the network did not take them */
+    uint64_t tx_bad;       /* frames that the guest described wrongly */
+    uint64_t rx_no_buffer; /* times that the guest had given too little room */
+    uint64_t rx_throttled; /* waited for the limiter, as the next */
+    uint64_t tx_throttled;
+    uint64_t ctrl_bad; /* control requests that were refused */
 };
 void vnet_get_stats(struct virtio_dev *dev, struct vnet_stats *out);
 

@@ -342,6 +342,7 @@ static int vnet_rx_pay(struct vnet_pair *p)
     memmove(rx->owed_bytes, rx->owed_bytes + paid,
             rx->num_owed * sizeof(rx->owed_bytes[0]));
     if (when) {
+        counter_add(&p->v->stats.rx_throttled, 1);
         rx->batch = 1; /* so that little comes ahead of its payment */
         rc = vnet_rx_wait_until(p, when);
         return rc < 0 ? rc : 0;
@@ -385,6 +386,7 @@ static void vnet_rx_begin(struct vnet_pair *p, uint32_t n)
 static int vnet_rx_starve(struct vnet_pair *p)
 {
     p->rx.hungry = true;
+    counter_add(&p->v->stats.rx_no_buffer, 1);
     if (vq_enable_kicks(vnet_rxq(p)))
         return vnet_rx_wait_until(p, 0); /* some came just now */
     if (p->rx.stock.first) /* too little: but it may be all it will give */

@@ -108,6 +108,7 @@ static int vnet_tx_one(struct vnet_pair *p)
     }
     when = rate_limit_take(&v->tx_limit, bytes, util_now_ns());
     if (when) {
+        counter_add(&v->stats.tx_throttled, 1);
         vq_unpop(vnet_txq(p));
         rc = vnet_tx_wait(p, when);
         return rc < 0 ? rc : 0;

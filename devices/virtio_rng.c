@@ -16,6 +16,7 @@ struct vrng {
     struct virtio_dev dev; /* first */
     /* io thread */
     struct ev_timer again;
+    struct vrng_stats stats;
     struct vq_chain chain; /* scratch of vrng_handle_queue() */
 };
 
@@ -77,9 +78,12 @@ static void vrng_handle_queue(struct vrng *r)
             /* An answer needs at least one byte. spec: virtio-1.2 5.4.6.1 */
             dry = n == 0 && r->chain.writable_bytes > 0;
             if (dry) {
+                counter_add(&r->stats.dry, 1);
                 vq_unpop(vq);
                 break;
             }
+            counter_add(&r->stats.requests, 1);
+            counter_add(&r->stats.bytes, n);
             vq_push(vq, r->chain.head, n);
             heads--;
             bytes -= (uint32_t)min_u64(bytes, n);
@@ -136,6 +140,11 @@ static const struct virtio_ops vrng_ops = {
     .queue_kick = vrng_queue_kick,
     .free = vrng_free,
 };
+
+void vrng_get_stats(const struct virtio_dev *dev, struct vrng_stats *out)
+{
+    *out = ((const struct vrng *)dev)->stats; /* dev is its first member */
+}
 
 int vrng_new(const struct vdev_env *env, struct virtio_dev **out_dev)
 {

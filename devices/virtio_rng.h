@@ -9,6 +9,14 @@
 
 #include "devices/virtio.h"
 
+/* thread: io */
+struct vrng_stats {
+    uint64_t requests;
+    uint64_t bytes;
+    uint64_t dry; /* the host's generator had nothing yet */
+};
+void vrng_get_stats(const struct virtio_dev *dev, struct vrng_stats *out);
+
 /* 0 or -ENOMEM. */
 int vrng_new(const struct vdev_env *env,
              struct virtio_dev **out_dev) MUST_CHECK;

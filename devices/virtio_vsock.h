@@ -35,6 +35,11 @@ struct vvsock_stats {
     uint64_t refused;        /* by a limit, or nobody there */
     uint64_t resets_sent;
     uint64_t bad_packets; /* rules broken by the guest */
+    uint64_t begun;       /* connections, by either side */
+    uint64_t ended;       /* in any way */
+    uint64_t cut;         /* of those, by us and told the guest by a reset */
+    uint64_t to_host_packets;
+    uint64_t to_guest_packets;
     uint64_t to_host_bytes;
     uint64_t to_guest_bytes;
 };

@@ -87,6 +87,7 @@ static struct vv_conn *vv_conn_new(struct vvsock *vv, uint32_t host_port,
     c->hashed = true;
     TAILQ_INSERT_TAIL(&vv->conns, c, link);
     vv->num_conns++;
+    counter_add(&vv->stats.begun, 1);
     vv->promised += c->sm.buf_alloc;
     return c;
 }
@@ -117,8 +118,10 @@ void vv_conn_end(struct vv_conn *c, bool reset)
 {
     struct vvsock *vv = c->vv;
 
-    if (reset && c->hashed)
+    if (reset && c->hashed) {
+        counter_add(&vv->stats.cut, 1);
         vv_conn_push_reset(c);
+    }
     if (!c->hashed)
         vv->num_draining--;
     vv_conn_unhash(c);
@@ -128,6 +131,7 @@ void vv_conn_end(struct vv_conn *c, bool reset)
     evloop_timer_cancel(vv->dev.env.loop, &c->timer);
     TAILQ_REMOVE(&vv->conns, c, link);
     vv->num_conns--;
+    counter_add(&vv->stats.ended, 1);
     vv->promised -= c->sm.buf_alloc;
     free(c);
 }

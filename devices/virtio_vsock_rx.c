@@ -70,6 +70,7 @@ static void vv_slot_send(struct vvsock *vv, struct vsock_pkt *pkt)
     size_t done = 0;
 
     assert(vv->num_slots > 0);
+    counter_add(&vv->stats.to_guest_packets, 1);
     vsock_pkt_encode(pkt, &hdr);
     for (uint32_t i = 0; done < sizeof(hdr); i++) {
         size_t n = s->iov[i].iov_len < sizeof(hdr) - done ? s->iov[i].iov_len

@@ -135,6 +135,7 @@ bool vv_tx_run(struct vvsock *vv)
             left--;
             continue;
         }
+        counter_add(&vv->stats.to_host_packets, 1);
         vv_tx_packet(vv);
         vq_push(vq, vv->chain.head, 0);
         left--;

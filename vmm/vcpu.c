@@ -21,6 +21,7 @@ struct vcpu {
     bool has_thread;
     pthread_t thread;
     atomic_bool stop;
+    struct vcpu_stats stats; /* written by the thread, read by any */
     /* guarded by lock, as are all writes of run->immediate_exit */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -97,6 +98,11 @@ err:
                    err_reason(rc));
 }
 
+void vcpu_get_stats(const struct vcpu *v, struct vcpu_stats *out)
+{
+    counters_copy(out, &v->stats, sizeof(*out));
+}
+
 int vcpu_fd(const struct vcpu *v)
 {
     return v->fd;
@@ -105,6 +111,7 @@ int vcpu_fd(const struct vcpu *v)
 /* After this the vCPU does not run again: it cannot. */
 static void vcpu_fatal(struct vcpu *v, enum stop_reason reason, uint32_t detail)
 {
+    counter_add(&v->stats.failures, 1);
     atomic_store_explicit(&v->stop, true, memory_order_release);
     v->env.stop.request_stop(v->env.stop.arg, reason, detail);
 }
@@ -113,27 +120,37 @@ static void vcpu_handle_io(struct vcpu *v)
 {
     struct kvm_run *run = v->run;
     char *data = (char *)run + run->io.data_offset;
+    bool out = run->io.direction == KVM_EXIT_IO_OUT;
+    uint64_t began_ns = util_now_ns();
 
     for (uint32_t i = 0; i < run->io.count; i++) {
-        if (run->io.direction == KVM_EXIT_IO_OUT)
+        if (out)
             (void)bus_write(v->env.pio, run->io.port, data, run->io.size);
         else
             (void)bus_read(v->env.pio, run->io.port, data, run->io.size);
         data += run->io.size;
     }
+    counter_add(out ? &v->stats.io_out : &v->stats.io_in, 1);
+    span_add(out ? &v->stats.io_out_time : &v->stats.io_in_time,
+             util_now_ns() - began_ns);
 }
 
 static void vcpu_handle_mmio(struct vcpu *v)
 {
     struct kvm_run *run = v->run;
+    uint64_t began_ns = util_now_ns();
+    bool out = run->mmio.is_write;
     uint32_t len = run->mmio.len;
 
     if (len > sizeof(run->mmio.data))
         len = sizeof(run->mmio.data);
-    if (run->mmio.is_write)
+    if (out)
         (void)bus_write(v->env.mmio, run->mmio.phys_addr, run->mmio.data, len);
     else
         (void)bus_read(v->env.mmio, run->mmio.phys_addr, run->mmio.data, len);
+    counter_add(out ? &v->stats.mmio_write : &v->stats.mmio_read, 1);
+    span_add(out ? &v->stats.mmio_write_time : &v->stats.mmio_read_time,
+             util_now_ns() - began_ns);
 }
 
 /* Where the vCPU stood, for the log line of a failure. */

@@ -13,6 +13,7 @@
  */
 
 #include "vmm/bus.h"
+#include "vmm/counter.h"
 #include "vmm/cpu_x86.h"
 #include "vmm/kvm.h"
 #include "vmm/log.h"
@@ -36,6 +37,22 @@ struct vcpu_env {
     void (*paused)(void *arg, uint32_t index);
     void *arg;
 };
+
+/* Exits of KVM_RUN by what the guest asked for, and the time that the answer
+ * took. Counted by the vCPU's thread. */
+struct vcpu_stats {
+    uint64_t io_in;
+    uint64_t io_out;
+    uint64_t mmio_read;
+    uint64_t mmio_write;
+    uint64_t failures; /* exits that ended the VM */
+    struct span io_in_time;
+    struct span io_out_time;
+    struct span mmio_read_time;
+    struct span mmio_write_time;
+};
+/* Thread: any. */
+void vcpu_get_stats(const struct vcpu *v, struct vcpu_stats *out);
 
 int vcpu_new(const struct kvm *kvm, uint32_t index, const struct vcpu_env *env,
              struct vcpu **out_vcpu, struct errmsg *err) MUST_CHECK;

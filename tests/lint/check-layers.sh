@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-base='util le cleanup log errmsg stop lock unix_listen state evloop evloop_int'
+base='util le cleanup counter log errmsg stop lock unix_listen state evloop evloop_int'
 core='kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 layout_x86 register_pages'
 kvm_users='kvm vcpu irq cpu_x86 quirks_x86 probe_x86 seccomp_gen'
 fails=0
