@@ -24,6 +24,8 @@ static void api_answer(struct control *ctl, int status, const json_t *body,
         .deprecated = deprecated,
     };
 
+    counter_add(&ctl->counts.deprecated_calls, deprecated);
+    histogram_add(&ctl->counts.api_us, util_now_ns() - ctl->request_ns);
     api_server_answer(ctl->api, &r);
     free(text);
 }
@@ -221,6 +223,7 @@ void api_dispatch(void *arg, const struct http_request *req)
     struct api_stat *stat;
     int rc;
 
+    ctl->request_ns = util_now_ns();
     log_msg(ctl->log, LOG_DEBUG, "API: %s %.200s, %zu bytes", req->method,
             req->path, req->body_len);
     c.route = api_find(req, c.id, sizeof(c.id));

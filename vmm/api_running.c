@@ -74,7 +74,10 @@ int api_action(struct api_call *c)
 
 static void api_on_paused(void *arg)
 {
-    api_finish(arg, 0, NULL);
+    struct control *ctl = arg;
+
+    control_note_latency(ctl, LATENCY_PAUSE, ctl->pause_ns);
+    api_finish(ctl, 0, NULL);
 }
 
 int api_patch_vm(struct api_call *c)
@@ -87,7 +90,10 @@ int api_patch_vm(struct api_call *c)
     if (rc)
         return rc;
     if (state && !strcmp(state, "Resumed")) {
+        uint64_t began_ns = util_now_ns();
+
         machine_resume(m);
+        control_note_latency(c->ctl, LATENCY_RESUME, began_ns);
         return 0;
     }
     if (!state || strcmp(state, "Paused") != 0)
@@ -95,6 +101,7 @@ int api_patch_vm(struct api_call *c)
                        API_BODY_ERROR ": state must be Paused or Resumed.");
     if (machine_state(m) == MACHINE_PAUSED)
         return 0;
+    c->ctl->pause_ns = util_now_ns();
     machine_pause(m, api_on_paused, c->ctl);
     return API_LATER;
 }

@@ -8,6 +8,7 @@
 #include "vmm/probe_x86.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- the configuration ------------------------------------------------------
@@ -128,6 +129,7 @@ static void control_request_stop(void *arg, enum stop_reason reason,
 {
     struct control *c = arg;
 
+    control_note_signal(c, detail);
     if (c->machine) {
         const struct stop_hook hook = machine_stop_hook(c->machine);
 
@@ -279,8 +281,11 @@ static int control_start(struct control *c, int *out_code, struct errmsg *err)
         return rc;
     *out_code = EXIT_CODE_CONFIG;
     rc = control_make_outputs(c, err);
-    if (rc || !c->options->config_file)
+    if (rc)
         return rc;
+    control_note_started(c);
+    if (!c->options->config_file)
+        return 0;
     rc = control_boot(c, err);
     if (rc != -EINVAL && rc != -E2BIG)
         *out_code = EXIT_CODE_OTHER;
@@ -291,8 +296,10 @@ static void control_fini(struct control *c)
 {
     api_server_free(c->api);
     endings_fini(&c->endings);
+    control_end_metrics(c); /* the last line has the machine's counts */
     machine_free(c->machine);
     c->machine = NULL;
+    free(c->told_machine);
     control_output_fini(c);
     evloop_free(c->loop);
     config_fini(&c->config);

@@ -10,7 +10,8 @@
 #include "vmm/api_server.h"
 #include "vmm/config_doc.h"
 #include "vmm/endings.h"
-#include "vmm/machine.h"
+#include "vmm/machine_metrics.h"
+#include "vmm/metric_rows.h"
 #include "vmm/metrics.h"
 #include "vmm/options.h"
 
@@ -25,6 +26,30 @@ struct api_stat {
     uint64_t fails;
     uint64_t told_count;
     uint64_t told_fails;
+};
+
+/* Counted since the start; thread: io. */
+struct control_counts {
+    uint64_t deprecated_calls;
+    uint64_t sighup;
+    uint64_t sigint;
+    uint64_t sigterm;
+    uint64_t log_missed; /* these five are taken over from their owners */
+    uint64_t log_fails;
+    uint64_t log_held_back;
+    uint64_t metrics_missed;
+    uint64_t metrics_fails;
+    struct histogram api_us;
+};
+
+/* Requests whose duration the metrics name. */
+enum control_latency {
+    LATENCY_FULL_SNAPSHOT,
+    LATENCY_DIFF_SNAPSHOT,
+    LATENCY_LOAD_SNAPSHOT,
+    LATENCY_PAUSE,
+    LATENCY_RESUME,
+    NUM_LATENCIES,
 };
 
 struct control {
@@ -43,8 +68,17 @@ struct control {
     int serial_fd;           /* -1: standard output */
     uint32_t early_signal;   /* what ended us before there was a machine */
     struct api_stat stats[API_MAX_ROUTES];
-    uint64_t told_lost_lines;
-    uint64_t told_lost_metrics;
+    bool ending; /* a last line is due, whatever the state */
+    /* For the metrics, as told_*, which is what their last line said. */
+    uint64_t request_ns; /* when the request at hand came */
+    uint64_t pause_ns;   /* when the pause under way began */
+    uint64_t startup_us;
+    uint64_t startup_cpu_us;
+    uint64_t latency_us[NUM_LATENCIES]; /* of the last such request; 0: none */
+    uint64_t inner_latency_us[NUM_LATENCIES];
+    struct control_counts counts;
+    struct control_counts told_counts;
+    struct machine_told *told_machine;
 };
 
 static inline const char *control_id(const struct control *c)
@@ -83,6 +117,18 @@ int control_set_serial(struct control *c, const struct vm_config *config,
  * later section. */
 int control_open_log(struct control *c, struct errmsg *err) MUST_CHECK;
 void control_output_fini(struct control *c);
+
+/* control_metrics.c. The process takes requests, or runs its machine. */
+void control_note_started(struct control *c);
+/* What the request at hand asks for is done; `began_ns`: when its own work
+ * began, without what went before. */
+void control_note_latency(struct control *c, enum control_latency what,
+                          uint64_t began_ns);
+void control_note_signal(struct control *c, uint32_t signo);
+/* Writes the last line, if there are metrics. */
+void control_end_metrics(struct control *c);
+/* The groups of a line; `arg` is the control. */
+bool control_gather(void *arg, json_t *line);
 
 /* api_routes.c: one request of the control socket; `arg` is the control. */
 void api_dispatch(void *arg, const struct http_request *req);

@@ -85,34 +85,6 @@ int control_set_logger(struct control *c, const struct vm_config *config,
     return 0;
 }
 
-static void control_gather_logger(struct control *c, json_t *line)
-{
-    uint64_t lines = c->log->lost;
-    uint64_t metrics = metrics_num_lost(c->metrics);
-
-    (void)json_object_set_new(
-        line, "logger",
-        json_pack("{s:I, s:I}", "missed_log_count",
-                  (json_int_t)(lines - c->told_lost_lines),
-                  "missed_metrics_count",
-                  (json_int_t)(metrics - c->told_lost_metrics)));
-    c->told_lost_lines = lines;
-    c->told_lost_metrics = metrics;
-}
-
-/* While the VM is paused, its metrics wait too. */
-static bool control_gather(void *arg, json_t *line)
-{
-    struct control *c = arg;
-
-    if (c->machine && machine_state(c->machine) != MACHINE_RUNNING)
-        return false;
-    /* A group that lacks memory is missing from the line. */
-    api_gather(c, line);
-    control_gather_logger(c, line);
-    return true;
-}
-
 int control_set_metrics(struct control *c, const struct vm_config *config,
                         struct errmsg *err)
 {
@@ -150,8 +122,6 @@ int control_set_serial(struct control *c, const struct vm_config *config,
 
 void control_output_fini(struct control *c)
 {
-    metrics_free(c->metrics);
-    c->metrics = NULL;
     drop_fd(&c->serial_fd);
     if (c->log_fd >= 0) {
         c->log->fd = STDERR_FILENO;

@@ -272,6 +272,18 @@ struct virtio_dev *devices_find(const struct device_set *set,
     return NULL;
 }
 
+size_t devices_num(const struct device_set *set)
+{
+    return set->num;
+}
+
+struct virtio_dev *devices_at(const struct device_set *set, size_t i,
+                              const char **out_id)
+{
+    *out_id = set->slots[i].id;
+    return set->slots[i].dev;
+}
+
 size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,
                         size_t max)
 {

@@ -43,6 +43,12 @@ size_t devices_describe(const struct device_set *set, struct boot_mmio_dev *out,
 struct virtio_dev *devices_find(const struct device_set *set,
                                 uint32_t virtio_id, const char *id) MUST_CHECK;
 
+/* In the order of their windows; *out_id is NULL for those without one. All
+ * borrowed. */
+size_t devices_num(const struct device_set *set);
+struct virtio_dev *devices_at(const struct device_set *set, size_t i,
+                              const char **out_id);
+
 /* Ends waits of vCPU threads inside register accesses. Thread: any. */
 void devices_cancel_waits(struct device_set *set);
 /* Once no vCPU runs: resets all, then calls `done`. thread: io */

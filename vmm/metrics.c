@@ -4,6 +4,8 @@
 #include "vmm/cleanup.h"
 #include "vmm/sink.h"
 
+#include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +15,13 @@ struct metrics {
     struct metrics_args args;
     int fd;
     struct ev_timer timer;
+    /* A line that the reader has taken a part of; NULL: none. */
+    char *text;
+    size_t len;
+    size_t done;
+    struct ev_fd room;
     uint64_t num_lost;
+    uint64_t num_failed;
 };
 
 static json_t *metrics_head(const struct metrics *m)
@@ -31,18 +39,70 @@ static json_t *metrics_head(const struct metrics *m)
     return line;
 }
 
-/* One write(2), so that lines do not mix with those of others. */
+static void metrics_on_room(struct ev_fd *w, uint32_t revents);
+
+/*
+ * Writes what is left of m->text. 0: all of it; -EAGAIN: its reader is too
+ * slow, and the loop goes on with it; or -errno.
+ */
+static int metrics_drain(struct metrics *m)
+{
+    while (m->done < m->len) {
+        ssize_t n = write(m->fd, m->text + m->done, m->len - m->done);
+
+        if (n >= 0) {
+            m->done += (size_t)n;
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        return neg_errno();
+    }
+    free(m->text);
+    m->text = NULL;
+    m->len = m->done = 0;
+    return 0;
+}
+
+/* Of a line that has begun the rest must follow, or the next one joins it. */
+static void metrics_on_room(struct ev_fd *w, uint32_t revents)
+{
+    struct metrics *m = w->arg;
+
+    (void)revents;
+    if (metrics_drain(m) != -EAGAIN)
+        evloop_fd_del(m->args.loop, &m->room);
+}
+
+/*
+ * A line is written at once, so that lines do not mix with those of others; a
+ * FIFO may take only a part of one that is longer than PIPE_BUF. If nothing of
+ * it is taken the line is lost.
+ */
 static int metrics_write(struct metrics *m, const json_t *line)
 {
-    CLEANUP_FREE char *text = json_dumps(line, JSON_COMPACT);
-    size_t n;
+    int rc = metrics_drain(m); /* of the line before */
 
-    if (!text)
+    if (rc)
+        return rc;
+    m->text = json_dumps(line, JSON_COMPACT);
+    if (!m->text)
         return -ENOMEM;
-    n = strlen(text);
-    text[n] = '\n'; /* takes the place of the NUL */
-    errno = 0;      /* a short write sets none */
-    return write(m->fd, text, n + 1) == (ssize_t)(n + 1) ? 0 : neg_errno();
+    m->len = strlen(m->text) + 1;
+    m->text[m->len - 1] = '\n'; /* takes the place of the NUL */
+    rc = metrics_drain(m);
+    if (rc == 0)
+        return 0;
+    if (m->done == 0) {
+        free(m->text);
+        m->text = NULL;
+        m->len = 0;
+        return rc;
+    }
+    /* Whoever refuses a watch, as a file does, is tried by the next line. */
+    (void)!evloop_fd_add(m->args.loop, &m->room, m->fd, POLLOUT,
+                         metrics_on_room, m);
+    return 0;
 }
 
 int metrics_flush(struct metrics *m)
@@ -53,8 +113,8 @@ int metrics_flush(struct metrics *m)
     if (rc == 0 && m->args.gather(m->args.arg, line))
         rc = metrics_write(m, line);
     json_decref(line);
-    if (rc)
-        m->num_lost++;
+    m->num_lost += rc != 0;
+    m->num_failed += rc && rc != -EAGAIN;
     return rc;
 }
 
@@ -106,11 +166,23 @@ void metrics_free(struct metrics *m)
         return;
     (void)!metrics_flush(m); /* nobody is left to tell */
     evloop_timer_cancel(m->args.loop, &m->timer);
+    evloop_fd_del(m->args.loop, &m->room);
     drop_fd(&m->fd);
+    free(m->text);
     free(m);
 }
 
 uint64_t metrics_num_lost(const struct metrics *m)
 {
     return m->num_lost;
+}
+
+uint64_t metrics_num_failed(const struct metrics *m)
+{
+    return m->num_failed;
+}
+
+int metrics_fd(const struct metrics *m)
+{
+    return m->fd;
 }

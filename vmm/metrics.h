@@ -34,8 +34,14 @@ int metrics_new(const struct metrics_args *args, struct metrics **out_metrics,
 /* Writes a last line. NULL is fine. */
 void metrics_free(struct metrics *m);
 
-/* One line now; -EAGAIN: its reader is too slow. */
+/* One line now; -EAGAIN: its reader is too slow, and the line is lost. One that
+ * is taken in part counts as written, and the rest follows. */
 int metrics_flush(struct metrics *m) MUST_CHECK;
+/* Lines that could not be written, and those of them that failed for another
+ * reason than a slow reader. */
 uint64_t metrics_num_lost(const struct metrics *m);
+uint64_t metrics_num_failed(const struct metrics *m);
+/* For a last word by somebody else. */
+int metrics_fd(const struct metrics *m);
 
 #endif
