@@ -112,6 +112,8 @@ int control_boot(struct control *c, struct errmsg *err)
         .keyboard = c->api != NULL,
         .filter_calls = !o->no_seccomp,
         .control_socket = c->api != NULL,
+        .boot_timer = o->boot_timer,
+        .cpu_offset = (int64_t)o->parent_cpu_us - (int64_t)o->start_cpu_us,
         .test_exit = o->test_exit,
     };
     int rc = config_validate(&c->config, err);

@@ -15,8 +15,10 @@
  *   0x0009fc00  end of low RAM
  *   0x000e0000  vmgenid page (in no memory map, backed by RAM of ours)
  *   0x00100000  kernel, then the initrd as high as fits below the hole
- *   0xd0000000  end of low memory at most; virtio-mmio windows from here: a
- *               page with registers at its end, a page of configuration
+ *   0xc0000000  a second place of the boot timer, unless it is RAM
+ *   0xd0000000  end of low memory at most. The boot timer, if asked for, and
+ *               virtio-mmio windows from here: a page with registers at its
+ *               end, a page of configuration
  *   0xfec00000  I/O APIC    0xfee00000  local APIC
  *   0xfeffd000  KVM's TSS and identity map (Intel hosts)
  *  0x100000000  the rest of RAM
@@ -50,6 +52,13 @@
 #define LAYOUT_LAPIC         0xfee00000ull
 #define LAYOUT_IDENTITY_MAP  0xfeffc000ull
 #define LAYOUT_TSS           0xfeffd000ull
+
+/*
+ * Where guests made for Firecracker write when they have booted: first the
+ * place that its test programs use, then that of its newer versions.
+ */
+#define LAYOUT_BOOT_TIMER     LAYOUT_HOLE_START
+#define LAYOUT_BOOT_TIMER_NEW 0xc0000000ull
 
 #define LAYOUT_UART_PORT    0x3f8u
 #define LAYOUT_UART_GSI     4u

@@ -91,6 +91,28 @@ static int machine_build_keyboard(struct machine *m, struct errmsg *err)
                            m->kbc, err);
 }
 
+static int machine_build_boot_timer(struct machine *m, struct errmsg *err)
+{
+    const struct boot_timer_args args = {
+        .log = m->options.log,
+        .start_ns = m->options.start_ns,
+        .cpu_offset = m->options.cpu_offset,
+    };
+    int rc;
+
+    if (!m->options.boot_timer)
+        return 0;
+    rc = boot_timer_new(&args, &m->boot_timer);
+    if (rc == 0)
+        rc = bus_add(m->mmio, LAYOUT_BOOT_TIMER, BOOT_TIMER_BYTES,
+                     &boot_timer_bus_ops, m->boot_timer);
+    /* Accesses of RAM never come here, so this one may lie in it. */
+    if (rc == 0)
+        rc = bus_add(m->mmio, LAYOUT_BOOT_TIMER_NEW, BOOT_TIMER_BYTES,
+                     &boot_timer_bus_ops, m->boot_timer);
+    return rc ? err_set(err, rc, "boot timer: %s", err_reason(rc)) : 0;
+}
+
 static int machine_build_legacy(struct machine *m, struct errmsg *err)
 {
     const struct stop_hook stop = machine_stop_hook(m);
@@ -115,7 +137,7 @@ static int machine_build_legacy(struct machine *m, struct errmsg *err)
     if (rc == 0)
         rc = machine_add_pio(m, EXIT_PORT_BASE, EXIT_PORT_NUM_PORTS,
                              &exit_port_bus_ops, m->exit_port, err);
-    return rc;
+    return rc ? rc : machine_build_boot_timer(m, err);
 }
 
 static int machine_build_vcpus(struct machine *m, uint32_t n,
@@ -330,6 +352,7 @@ void machine_free(struct machine *m)
     cpu_id_free(m->cpu_id);
     devices_free(m->devices);
     exit_port_free(m->exit_port);
+    boot_timer_free(m->boot_timer);
     i8042_free(m->kbc);
     uart_free(m->uart);
     bus_free(m->mmio);

@@ -29,6 +29,8 @@ struct machine_options {
     bool keyboard;       /* machine_ctrl_alt_del() will be used */
     bool filter_calls;   /* by seccomp, from the start on */
     bool control_socket; /* its client may still open files */
+    bool boot_timer;     /* the guest says when it has booted */
+    int64_t cpu_offset;  /* us: CPU time before and beside this process's */
     bool test_exit;      /* test programs may end the VM with a result */
 };
 

@@ -7,6 +7,7 @@
  * machine_life.c, which runs, pauses and ends them. Nobody else includes it.
  */
 
+#include "devices/boot_timer.h"
 #include "devices/exit_port.h"
 #include "devices/i8042.h"
 #include "devices/uart.h"
@@ -29,6 +30,7 @@ struct machine {
     struct uart *uart;
     struct i8042 *kbc;
     struct exit_port *exit_port;
+    struct boot_timer *boot_timer; /* NULL: none */
     struct device_set *devices;
     struct cpu_id *cpu_id;
     uint32_t num_vcpus;

@@ -23,7 +23,7 @@
     ALLOW(gettid, "abort()")                                                   \
     ALLOW(getpid, "abort()")                                                   \
     ALLOW(tgkill, "abort(); the loop takes vCPUs out of KVM_RUN")              \
-    ALLOW(clock_gettime, "where the vDSO has no fast clock")                   \
+    ALLOW(clock_gettime, "CPU time; where the vDSO has no fast clock")         \
     ALLOW(restart_syscall, "the kernel, after a stop by a signal")             \
     ALLOW(munmap, "memory given back")                                         \
     ALLOW(madvise, "libc gives back the stack of a thread that ends")

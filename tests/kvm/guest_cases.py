@@ -70,6 +70,49 @@ def boot_marks(t):
             f"{vm.report['first_run_us']} us")
 
 
+BOOT_TIME = (r"Guest-boot-time = +(\d+) us (\d+) ms, +(\d+) CPU us "
+             r"(\d+) CPU ms\n")
+
+
+def boot_timer(t, words, **options):
+    """The four numbers of the one line that it takes."""
+    t.run_payload("boot_timer", words, args=[
+        "--boot-timer", "--log-path", "log", "--level", "Info"], **options)
+    lines = re.findall(BOOT_TIME, t.read("log").decode())
+    t.eq(len(lines), 1, "lines of the boot timer")
+    us, ms, cpu_us, cpu_ms = map(int, lines[0])
+    t.eq((us // 1000, cpu_us // 1000), (ms, cpu_ms), "milliseconds")
+    t.check(us > 0 and cpu_us > 0, f"{us} us, {cpu_us} us of CPU")
+    os.unlink(t.path("log"))
+
+
+@CASES.case("boot_timer_says_when_the_guest_has_booted")
+def boot_timer_line(t):
+    boot_timer(t, "at=0xd0000000")
+    boot_timer(t, "at=0xc0000000 width=4")
+    # With the registers of a device on the same page as memory.
+    boot_timer(t, "at=0xd0000000 width=8", rng=True)
+
+
+@CASES.case("boot_timer_counts_what_a_jailer_says")
+def boot_timer_jailer(t):
+    began = time.monotonic_ns() // 1000 - 5_000_000
+    t.run_payload("boot_timer", "", args=[
+        "--boot-timer", "--log-path", "log", "--level", "Info",
+        "--start-time-us", str(began), "--start-time-cpu-us", "0",
+        "--parent-cpu-time-us", "7000000"])
+    (line,) = re.findall(BOOT_TIME, t.read("log").decode())
+    t.check(int(line[0]) > 5_000_000, f"{line[0]} us since the start")
+    t.check(7_000_000 <= int(line[2]) < 60_000_000, f"{line[2]} us of CPU")
+
+
+@CASES.case("boot_timer_needs_its_option")
+def boot_timer_option(t):
+    t.run_payload("boot_timer", "", args=["--log-path", "log", "--level",
+                                          "Info"])
+    t.check(b"Guest-boot-time" not in t.read("log"), "a line all the same")
+
+
 @CASES.case("compute_does_not_end_early")
 def compute(t):
     # About a second on either kind of host; a power of two.
