@@ -6,6 +6,7 @@
 #include "vmm/control_int.h"
 #include "vmm/exit_report.h"
 #include "vmm/probe_x86.h"
+#include "vmm/seccomp_filter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,8 @@ int control_boot(struct control *c, struct errmsg *err)
 
     if (rc == 0)
         rc = control_probe(c->log, &mo.emulated_ring0, err);
+    if (c->metrics)
+        seccomp_tell_metrics(metrics_fd(c->metrics));
     if (rc == 0)
         rc = machine_new(&c->config, &mo, &c->machine, err);
     return rc ? rc : machine_start(c->machine, err);

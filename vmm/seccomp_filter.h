@@ -28,6 +28,10 @@ enum seccomp_role {
  */
 int seccomp_prepare(int log_fd) MUST_CHECK;
 
+/* Where a violation leaves a line of metrics with seccomp.num_faults = 1; -1,
+ * as at first: nowhere. Before any filter; stays the caller's and open. */
+void seccomp_tell_metrics(int fd);
+
 /*
  * For the calling thread, for ever. `label` names it in the log line; borrowed,
  * lives as long as the thread. -errno where the host's kernel has no filters.

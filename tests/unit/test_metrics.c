@@ -22,6 +22,8 @@ struct fixture {
     struct metrics *metrics;
     bool paused;
     int gathered;
+    bool reader_done;
+    bool (*gather)(void *arg, json_t *line);
 };
 
 static bool gather(void *arg, json_t *line)
@@ -43,6 +45,7 @@ static int setup(void **state)
     assert_non_null(mkdtemp(f->dir));
     (void)snprintf(f->path, sizeof(f->path), "%s/m", f->dir);
     assert_int_equal(evloop_new(EVLOOP_AUTO, &f->loop), 0);
+    f->gather = gather;
     *state = f;
     return 0;
 }
@@ -67,7 +70,7 @@ static int start(struct fixture *f, uint64_t period_ns)
         .id = "x1",
         .properties = "{\"a\":\"b\"}",
         .period_ns = period_ns,
-        .gather = gather,
+        .gather = f->gather,
         .arg = f,
     };
     struct errmsg err = {""};
@@ -150,6 +153,84 @@ static void test_BL_020_fifo_nobody_reads_loses_lines_and_counts(void **state)
     assert_int_equal(metrics_num_lost(f->metrics), lost);
 }
 
+static bool gather_long(void *arg, json_t *line)
+{
+    struct fixture *f = arg;
+    char text[10000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    f->gathered++;
+    return json_object_set_new(line, "n", json_integer(f->gathered)) == 0 &&
+           json_object_set_new(line, "long", json_string(text)) == 0;
+}
+
+static bool no_more(void *arg)
+{
+    struct fixture *f = arg;
+
+    return f->reader_done;
+}
+
+/* A turn of the loop later what waited is there. */
+static void on_tick(struct ev_timer *t)
+{
+    ((struct fixture *)t->arg)->reader_done = true;
+}
+
+/* All that the FIFO has, behind what was read before. */
+static void slurp(int fd, char *text, size_t size, size_t *len)
+{
+    ssize_t n;
+
+    while (*len < size && (n = read(fd, text + *len, size - *len)) > 0)
+        *len += (size_t)n;
+}
+
+/* Longer than PIPE_BUF: a full FIFO takes a part. No line may join another. */
+static void test_BL_020_long_lines_into_a_slow_fifo_are_whole(void **state)
+{
+    static char text[1 << 20];
+    struct fixture *f = *state;
+    size_t len = 0;
+    int lost = 0;
+    int n = 0;
+    int fd;
+
+    assert_int_equal(mkfifo(f->path, 0600), 0);
+    fd = open(f->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    f->gather = gather_long;
+    assert_int_equal(start(f, 0), 0);
+    for (int round = 0; round < 5; round++) {
+        struct ev_timer tick = {.arg = f};
+
+        for (int i = 0; i < 10; i++) /* 100 KB where 64 fit */
+            lost += metrics_flush(f->metrics) == -EAGAIN;
+        slurp(fd, text, sizeof(text), &len);
+        f->reader_done = false;
+        assert_int_equal(evloop_timer_arm(f->loop, &tick,
+                                          util_now_ns() + 20000000, on_tick, f),
+                         0);
+        assert_true(loop_run_until(f->loop, no_more, f));
+        slurp(fd, text, sizeof(text), &len);
+    }
+    assert_true(lost > 0);
+    assert_int_equal(metrics_num_lost(f->metrics), lost);
+    assert_int_equal(metrics_num_failed(f->metrics), 0);
+    for (size_t at = 0; at < len; n++) {
+        const char *end = memchr(text + at, '\n', len - at);
+        json_t *line;
+
+        assert_non_null(end); /* the last one was completed by the loop */
+        line = json_loadb(text + at, (size_t)(end - text) - at, 0, NULL);
+        assert_non_null(line);
+        json_decref(line);
+        at = (size_t)(end - text) + 1;
+    }
+    assert_int_equal(n, 50 - lost);
+    close(fd);
+}
+
 static void test_metrics_path_that_cannot_be_opened(void **state)
 {
     struct fixture *f = *state;
@@ -185,6 +266,7 @@ int main(void)
         T(test_metrics_line_has_labels_and_groups),
         T(test_metrics_come_by_themselves),
         T(test_BL_020_fifo_nobody_reads_loses_lines_and_counts),
+        T(test_BL_020_long_lines_into_a_slow_fifo_are_whole),
         T(test_metrics_path_that_cannot_be_opened),
         T(test_sink_appends_and_is_private),
     };

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <linux/kvm.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -205,6 +206,30 @@ static void test_each_role_makes_only_its_own_calls(void **state)
     }
 }
 
+static void test_a_violation_is_counted_in_the_metrics(void **state)
+{
+    const struct attempt a = {SECCOMP_VCPU, try_open, ""};
+    int fd = memfd_create("metrics", MFD_CLOEXEC);
+    char line[256];
+    char want[64] = "";
+    unsigned long long ms = 0;
+    ssize_t n;
+
+    (void)state;
+    assert_true(fd >= 0);
+    seccomp_tell_metrics(fd);
+    assert_int_equal(run_attempt(&a, line, sizeof(line)), SECCOMP_EXIT_CODE);
+    seccomp_tell_metrics(-1);
+    n = pread(fd, line, sizeof(line) - 1, 0);
+    assert_true(n > 0);
+    line[n] = '\0';
+    assert_int_equal(sscanf(line, "{\"utc_timestamp_ms\":%llu,%63s", &ms, want),
+                     2);
+    assert_true(ms > 1700000000000);
+    assert_string_equal(want, "\"seccomp\":{\"num_faults\":1}}");
+    close(fd);
+}
+
 static void test_no_privileges_come_back(void **state)
 {
     (void)state;
@@ -225,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_role_makes_only_its_own_calls),
+        cmocka_unit_test(test_a_violation_is_counted_in_the_metrics),
         cmocka_unit_test(test_no_privileges_come_back),
     };
 
