@@ -15,6 +15,7 @@ struct metrics {
     struct metrics_args args;
     int fd;
     struct ev_timer timer;
+    json_t *properties; /* NULL: none */
     /* A line that the reader has taken a part of; NULL: none. */
     char *text;
     size_t len;
@@ -27,16 +28,11 @@ struct metrics {
 static json_t *metrics_head(const struct metrics *m)
 {
     struct timespec ts;
-    json_t *line;
-    json_t *props = NULL;
 
     (void)clock_gettime(CLOCK_REALTIME, &ts); /* cannot fail on Linux */
-    if (m->args.properties)
-        props = json_loads(m->args.properties, 0, NULL);
-    line = json_pack("{s:I, s:s*, s:o*}", "utc_timestamp_ms",
+    return json_pack("{s:I, s:s*, s:O*}", "utc_timestamp_ms",
                      (json_int_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000, "id",
-                     m->args.id, "properties", props);
-    return line;
+                     m->args.id, "properties", m->properties);
 }
 
 static void metrics_on_room(struct ev_fd *w, uint32_t revents);
@@ -145,13 +141,19 @@ int metrics_new(const struct metrics_args *args, struct metrics **out_metrics,
     if (!m)
         return err_set(err, -ENOMEM, "metrics: out of memory");
     m->args = *args;
-    rc = sink_open(args->path, &m->fd);
+    m->args.path = NULL; /* the configuration that holds it may change */
+    m->args.properties = NULL;
+    if (args->properties)
+        m->properties = json_loads(args->properties, 0, NULL);
+    rc = args->properties && !m->properties ? -ENOMEM
+                                            : sink_open(args->path, &m->fd);
     if (rc == 0) {
         rc = metrics_arm(m);
         if (rc)
             drop_fd(&m->fd);
     }
     if (rc) {
+        json_decref(m->properties);
         free(m);
         return err_set(err, rc, "metrics_path %s: %s", args->path,
                        err_reason(rc));
@@ -169,6 +171,7 @@ void metrics_free(struct metrics *m)
     evloop_fd_del(m->args.loop, &m->room);
     drop_fd(&m->fd);
     free(m->text);
+    json_decref(m->properties);
     free(m);
 }
 

@@ -20,9 +20,9 @@ struct metrics;
 
 struct metrics_args {
     struct evloop *loop;
-    const char *path;
+    const char *path;       /* read once */
     const char *id;         /* NULL: lines do not name the machine; borrowed */
-    const char *properties; /* JSON object as text, or NULL; borrowed */
+    const char *properties; /* JSON object as text, or NULL; copied */
     uint64_t period_ns;     /* 0: a minute */
     /* Adds its groups to a line; false: it is not the time for one. */
     bool (*gather)(void *arg, json_t *line);

@@ -414,8 +414,7 @@ def metrics(t):
     t.eq(line["put_api_requests"]["metrics_fails"], 2, "refused")
     t.eq(line["get_api_requests"]["vmm_version_count"], 2, "GET /version")
     t.check(line["utc_timestamp_ms"] > 1700000000000, "time stamp")
-    t.eq(line["logger"], {"missed_log_count": 0, "missed_metrics_count": 0},
-         "lost lines")
+    t.eq(set(line["logger"].values()), {0}, "lost lines")
 
 
 @case("pre_metrics_path_option")

@@ -29,8 +29,9 @@ if __name__ == "__main__":
     import device_cases
     import document_cases
     import http_cases
+    import metrics_cases
     import preboot_cases
     import running_cases
     sys.exit(kvm_run.main(http_cases.CASES + preboot_cases.CASES +
                           document_cases.CASES + running_cases.CASES +
-                          device_cases.CASES, __doc__))
+                          device_cases.CASES + metrics_cases.CASES, __doc__))

@@ -126,6 +126,32 @@ static void test_metrics_line_has_labels_and_groups(void **state)
     assert_int_equal(lines(f, NULL), 2);
 }
 
+/* The configuration that they come from is replaced by each later request. */
+static void test_metrics_properties_outlive_their_source(void **state)
+{
+    struct fixture *f = *state;
+    char text[] = "{\"a\":\"b\"}";
+    const struct metrics_args args = {
+        .loop = f->loop,
+        .path = f->path,
+        .properties = text,
+        .gather = f->gather,
+        .arg = f,
+    };
+    struct errmsg err = {""};
+    json_t *last = NULL;
+
+    assert_int_equal(metrics_new(&args, &f->metrics, &err), 0);
+    memset(text, 'x', sizeof(text) - 1);
+    assert_int_equal(metrics_flush(f->metrics), 0);
+    assert_int_equal(lines(f, &last), 1);
+    assert_string_equal(json_string_value(json_object_get(
+                            json_object_get(last, "properties"), "a")),
+                        "b");
+    assert_null(json_object_get(last, "id"));
+    json_decref(last);
+}
+
 static bool gathered_three(void *arg)
 {
     return ((struct fixture *)arg)->gathered >= 3;
@@ -264,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_metrics_line_has_labels_and_groups),
+        T(test_metrics_properties_outlive_their_source),
         T(test_metrics_come_by_themselves),
         T(test_BL_020_fifo_nobody_reads_loses_lines_and_counts),
         T(test_BL_020_long_lines_into_a_slow_fifo_are_whole),
