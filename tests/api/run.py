@@ -32,6 +32,8 @@ if __name__ == "__main__":
     import metrics_cases
     import preboot_cases
     import running_cases
+    import sdk_cases
     sys.exit(kvm_run.main(http_cases.CASES + preboot_cases.CASES +
                           document_cases.CASES + running_cases.CASES +
-                          device_cases.CASES + metrics_cases.CASES, __doc__))
+                          device_cases.CASES + metrics_cases.CASES +
+                          sdk_cases.CASES, __doc__))

@@ -5,8 +5,9 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 
-from harness import GID, GUARD, UID, Skip, root_test, until
+from harness import GID, GUARD, UID, Skip, cgroup_dirs, root_test, until
 
 NAME = "mote-vmm"
 ID = f"mj{os.getpid()}"
@@ -127,3 +128,69 @@ def monitor_is_driven_as_firecracker_in_its_jail(box):
     jail.process.terminate()
     assert jail.wait() == 0, jail.err
     assert os.path.exists(box.dir + "/vmlinux")
+
+
+# --- firecracker-go-sdk, its jailer's flags -----------------------------------------------------
+
+TAP = "mote-sdk0"
+
+
+class Net:
+    """A network namespace with a TAP for the jailed user; goes with us."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            ["unshare", "-n", "sh", "-c", f"ip tuntap add dev {TAP} mode tap user {UID} && echo up"
+             " && read x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "up\n"
+        self.path = f"/proc/{self.process.pid}/ns/net"
+
+    def close(self):
+        self.process.communicate("\n", timeout=GUARD)
+
+
+def cpuset_flags():
+    """What the SDK always passes, on a host that has this controller (cgroup v1)."""
+    if not any("cpuset" in os.path.basename(d).split(",") for d in cgroup_dirs()):
+        return []
+    return ["--cgroup", "cpuset.mems=0", "--cgroup", "cpuset.cpus=0", "--cgroup-version", "1"]
+
+
+def link_in(jail, path, name):
+    """A file of ours inside the jail, the jailed user's, as the SDK links it."""
+    os.link(path, os.path.join(jail.root, name))
+    os.chown(path, UID, GID)
+    return name
+
+
+@root_test
+def monitor_serves_the_go_sdk_behind_the_jailer(box):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                    "api"))
+    import sdk
+    kernel = kernel_of(box, "keys")
+    os.symlink(box.vmm, box.dir + "/firecracker")
+    shutil.copy(kernel, box.dir + "/vmlinux")
+    for name in ("root.img", "extra.img"):
+        with open(os.path.join(box.dir, name), "wb") as f:
+            f.truncate(1 << 20)
+    net = Net() if os.path.exists("/dev/net/tun") else None
+    ident = f"sdk-{os.getpid()}"
+    jail = box.start("--no-seccomp", "--api-sock", "api.sock", program=box.dir + "/firecracker",
+                     ident=ident, flags=[*cpuset_flags(),
+                                         *(["--netns", net.path] if net else ["--new-net-ns"])])
+    client = sdk.Sdk(jail.root + "/api.sock")
+    client.wait_for_socket(lambda: jail.process.poll() is None)
+    readers = [sdk.Reader(os.path.join(box.dir, n)) for n in ("log.fifo", "metrics.fifo")]
+    for name in ("vmlinux", "root.img", "extra.img", "log.fifo", "metrics.fifo"):
+        link_in(jail, os.path.join(box.dir, name), name)
+    client.set_up(lambda name: name, "vmlinux", ["extra.img"], "root.img", net and TAP)
+    jail.line("ready")
+    client.drive_it("extra.img", net and TAP)
+    client.action("SendCtrlAltDel")
+    jail.process.terminate()
+    assert jail.wait() == 0, jail.err
+    sdk.check_outputs(*[r.end() for r in readers], ident)
+    assert not os.path.exists(jail.root), os.listdir(jail.root)
+    if net:
+        net.close()
