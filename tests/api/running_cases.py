@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import time
 
 from client import AFTER, connect, ends, launch, monitor, parked
@@ -357,18 +358,85 @@ def answered(t):
     ends(t, vm)
 
 
-@case("BL_015_many_at_once_leave_nothing")
+class TapSpace:
+    """A network namespace in which monitors make TAPs; without root: none."""
+
+    def __init__(self):
+        self.process = None
+        if os.geteuid() == 0 and os.path.exists("/dev/net/tun"):
+            self.process = subprocess.Popen(
+                ["unshare", "-n", "sh", "-c", "echo up; read x"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.process.stdout.readline()
+
+    def __bool__(self):
+        return self.process is not None
+
+    @property
+    def enter(self):
+        return ["nsenter", f"--net=/proc/{self.process.pid}/ns/net"]
+
+    def links(self):
+        said = subprocess.run([*self.enter, "ip", "-o", "link"], check=True,
+                              capture_output=True, text=True).stdout
+        return [line.split(":")[1].strip() for line in said.splitlines()]
+
+    def close(self):
+        if self.process:
+            self.process.communicate(b"\n")
+
+
+def processes_about(path):
+    """Those with `path` in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if path.encode() in f.read() and int(pid) != os.getpid():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+@case("BL_015_a_hundred_at_once_leave_nothing")
 def many(t):
-    vms = [launch(t) for _ in range(20)]
-    apis = [connect(t, vm) for vm in vms]
-    for api in apis:
+    """Each with a disk, a TAP, and sockets for its API, vsock and console."""
+    disk = t.file("disk", size=MIB)
+    kept = set(os.listdir(t.dir))
+    fds = len(os.listdir("/proc/self/fd"))
+    space = TapSpace()
+    vms = [launch(t, wrap=space.enter if space else (), exit_file=False)
+           for _ in range(100)]
+    for i, vm in enumerate(vms):
+        api = connect(t, vm)
         api.boot_source("park")
-    for api in apis:
+        api.drive("a", disk, is_read_only=True)
+        api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path(f"v{i}")})
+        api.ok("PUT", "/mote", {"console_ports": [
+            {"name": "p", "path": t.path(f"p{i}")}]})
+        if space:
+            api.ok("PUT", "/network-interfaces/n", {
+                "iface_id": "n", "host_dev_name": f"t{i}",
+                "mote": {"create": True}})
         api.start()
+        api.connection.close()
     for vm in vms:
         vm.wait_output(b"parked\n")
+    if space:
+        t.eq(len(space.links()), 101, "TAPs and lo while they run")
+    t.check(len(processes_about(t.dir)) >= 100, "not all of them run")
     for vm in vms:
         vm.process.terminate()
     for vm in vms:
         t.eq(vm.wait(), 0, "exit code")
-        t.check(not os.path.lexists(vm.sock), "a socket is left")
+        vm.process.stdout.close()
+        os.unlink(vm.err_path)
+    t.eq(set(os.listdir(t.dir)) - kept, set(), "files that are left")
+    t.eq(processes_about(t.dir), [], "processes that are left")
+    if space:
+        t.eq(space.links(), ["lo"], "interfaces that are left")
+    space.close()
+    if space:
+        space.process.stdout.close()
+    t.eq(len(os.listdir("/proc/self/fd")), fds, "descriptors of the client")

@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 
-from harness import GID, GUARD, UID, Skip, cgroup_dirs, root_test, until
+from harness import GID, GUARD, UID, Skip, alive, cgroup_dirs, root_test, until
 
 NAME = "mote-vmm"
 ID = f"mj{os.getpid()}"
@@ -128,6 +129,27 @@ def monitor_is_driven_as_firecracker_in_its_jail(box):
     jail.process.terminate()
     assert jail.wait() == 0, jail.err
     assert os.path.exists(box.dir + "/vmlinux")
+
+
+
+@root_test
+def BL_015_a_hundred_jailed_machines_at_once_leave_nothing(box):
+    """Each with a cgroup, a network namespace and a vsock; half of them lose their jailer
+    (BL-014). What may be left is looked at after each test: nothing."""
+    jails = []
+    for i in range(100):
+        ident = f"{ID}-{i}"
+        prepare(box, ident, "park", vsock="/run/v.sock")
+        jails.append(box.start(*ARGS, program=box.vmm, ident=ident,
+                               flags=["--purge", "--new-net-ns", "--cgroup", "pids.max=20"]))
+    for jail in jails:
+        jail.line("parked")
+    pids = [box.pid(jail) for jail in jails]
+    for i, jail in enumerate(jails):
+        jail.process.send_signal(signal.SIGKILL if i % 2 else signal.SIGTERM)
+    for i, jail in enumerate(jails):
+        assert jail.wait() == (-signal.SIGKILL if i % 2 else 0), jail.err
+    until("all monitors are gone", lambda: not any(alive(p) for p in pids))
 
 
 # --- firecracker-go-sdk, its jailer's flags -----------------------------------------------------

@@ -292,7 +292,7 @@ CASES.add("BL_029_devices_by_epoll", everything_without_io_uring)
 @CASES.case("BL_015_many_starts_at_once")
 def many(t):
     # 100 on four processors, the size of the report's host.
-    count = 20 if t.host.emulated else min(100, 25 * os.cpu_count())
+    count = 100 if t.host.emulated else min(100, 25 * os.cpu_count())
     config = t.config(t.host.payload("serial_out"))
     vms = [t.start(config) for _ in range(count)]
     for vm in vms:
