@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""exec, ls, stop and doctor."""
+"""exec, ls, stop, doctor and bench."""
+import glob
 import json
 import os
 import re
@@ -159,3 +160,46 @@ def doctor_with_and_without_problems(box):
     os.unlink(box.lib + "/mote-vmm")
     code, out, _ = box.run("doctor")
     assert code == 1 and b"mote-vmm" in out
+
+
+# --- bench ---------------------------------------------------------------------
+
+
+def use_monitor(box, path):
+    os.unlink(box.lib + "/mote-vmm")
+    os.symlink(path, box.lib + "/mote-vmm")
+
+
+@test
+def bench_start_measures_the_monitor(box):
+    use_monitor(box, os.path.join(os.path.dirname(box.mote), "mote-vmm"))
+    before = set(glob.glob("/tmp/mote-bench-*"))
+    code, out, err = box.run("bench", "start", "-n", "4", "--json")
+    assert (code, err) == (0, b""), (code, err)
+    doc = json.loads(out)
+    assert doc["n"] == 4 and doc["api_cpu_bar_ms"] == 3, doc
+    for name in ("api_wall", "api_cpu"):
+        f = doc[name]
+        assert 0 < f["min_ms"] <= f["median_ms"] <= f["p95_ms"] <= f["max_ms"], doc
+    code, out, err = box.run("bench", "start", "-n", "1")
+    assert (code, err) == (0, b""), (code, err)
+    assert re.fullmatch(rb"exec of mote-vmm to its API answering, n=1\n"
+                        rb"  wall .* ms, p95 .*\n  CPU time .*; bar 3 ms: (met|missed)\n",
+                        out), out
+    assert set(glob.glob("/tmp/mote-bench-*")) == before
+
+
+@test
+def bench_start_of_a_monitor_that_does_not_answer(box):
+    use_monitor(box, "/bin/false")
+    check(box.run("bench", "start"), 1, b"", one_line(rb"ended before it answered"))
+    os.unlink(box.lib + "/mote-vmm")
+    check(box.run("bench", "start"), 1, b"", one_line(rb"mote-vmm"))
+
+
+@test
+def bench_usage(box):
+    check(box.run("bench"), 2, b"", one_line(rb"one of: start"))
+    check(box.run("bench", "stop"), 2, b"", one_line(rb"bench stop: one of: start"))
+    check(box.run("bench", "start", "x"), 2, b"", one_line(rb"bench x"))
+    check(box.run("bench", "start", "-n", "0"), 2, b"", one_line(rb"--runs"))

@@ -211,7 +211,7 @@ def help_has_a_line_for_each_option(box):
     assert b"(default: 512M)" in out and b"(default: sandbox)" in out
     check(box.run("help", "run"), 0, out)
     check(box.run("--version"), 0, None)
-    for command in ("exec", "ls", "stop", "doctor", "version", "help"):
+    for command in ("exec", "ls", "stop", "doctor", "bench", "version", "help"):
         code, out, _ = box.run(command, "--help")
         assert code == 0 and out.startswith(b"usage: mote " +
                                             command.encode()), command
