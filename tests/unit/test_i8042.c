@@ -134,6 +134,30 @@ static void test_i8042_other_ports_and_widths_are_an_empty_bus(void **state)
     assert_int_equal(f->stops, 0);
 }
 
+static void test_i8042_counts_what_the_guest_does(void **state)
+{
+    struct fixture *f = *state;
+    struct i8042_stats s;
+    uint16_t wide = 0;
+
+    (void)in(f, 0);
+    (void)in(f, 4);
+    (void)in(f, 2); /* nobody's */
+    i8042_bus_ops.read(f->k, 0, &wide, 2);
+    out(f, 4, 0xaa);
+    out(f, 3, 0xaa);
+    i8042_bus_ops.write(f->k, 4, &wide, 2);
+    i8042_get_stats(f->k, &s);
+    assert_int_equal(s.reads, 2);
+    assert_int_equal(s.missed_reads, 2);
+    assert_int_equal(s.writes, 1);
+    assert_int_equal(s.missed_writes, 2);
+    assert_int_equal(s.resets, 0);
+    out(f, 4, 0xfe);
+    i8042_get_stats(f->k, &s);
+    assert_int_equal(s.resets, 1);
+}
+
 static uint64_t edges(int fd)
 {
     uint64_t n = 0;
@@ -210,6 +234,7 @@ int main(void)
         T(test_i8042_ctrl_alt_del_translated_and_not),
         T(test_i8042_keys_wait_until_the_driver_wants_them),
         T(test_i8042_other_ports_and_widths_are_an_empty_bus),
+        T(test_i8042_counts_what_the_guest_does),
     };
 
     return cmocka_run_group_tests_name("i8042", tests, NULL, NULL);

@@ -177,10 +177,13 @@ static void test_uart_loopback_mirrors_lines_and_data(void **state)
 static void test_uart_loopback_overrun_is_told_once(void **state)
 {
     struct fixture *f = *state;
+    struct uart_stats s;
 
     out(f, UART_MCR, UART_MCR_LOOP);
     for (int i = 0; i < 65; i++)
         out(f, UART_TX, (uint8_t)i);
+    uart_get_stats(f->u, &s);
+    assert_int_equal(s.lost_input, 1);
     assert_true(in(f, UART_LSR) & UART_LSR_OE);
     assert_false(in(f, UART_LSR) & UART_LSR_OE);
     for (int i = 0; i < 64; i++)
@@ -211,6 +214,7 @@ static void test_uart_other_widths_do_nothing(void **state)
 {
     static const uint8_t data[8] = {'a', 1, 'a', 'a', 'a', 'a', 'a', 'a'};
     struct fixture *f = *state;
+    struct uart_stats s;
     uint8_t b[4] = {0};
 
     uart_bus_ops.write(f->u, 0, data, 2);
@@ -222,6 +226,11 @@ static void test_uart_other_widths_do_nothing(void **state)
     out(f, UART_LSR, 0xff);
     out(f, UART_MSR, 0xff);
     assert_int_equal(in(f, UART_LSR), UART_LSR_THRE | UART_LSR_TEMT);
+    uart_get_stats(f->u, &s);
+    assert_int_equal(s.missed_writes, 3);
+    assert_int_equal(s.missed_reads, 1);
+    assert_int_equal(s.writes, 2);
+    assert_int_equal(s.reads, 2);
 }
 
 /* --- the transmitter's interrupt ----------------------------------------- */

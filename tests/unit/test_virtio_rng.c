@@ -83,11 +83,16 @@ static void test_vrng_two_answers_differ(void **state)
     struct fixture *f = *state;
     struct fdrv_seg a = {f->buf, 32, true};
     struct fdrv_seg b = {f->buf + 32, 32, true};
+    struct vrng_stats s;
 
     assert_int_equal(ask(f, &a, 1), 32);
     assert_int_equal(ask(f, &b, 1), 32);
     assert_memory_not_equal(fdrv_ptr(&f->d, f->buf, 32),
                             fdrv_ptr(&f->d, f->buf + 32, 32), 32);
+    vrng_get_stats(f->dev, &s);
+    assert_int_equal(s.requests, 2);
+    assert_int_equal(s.bytes, 64);
+    assert_int_equal(s.dry, 0);
 }
 
 static void test_vrng_large_request_is_filled_in_part(void **state)

@@ -85,6 +85,13 @@ static void test_vsock_host_connects_and_talks(void **state)
     assert_int_equal(vsg_host_read(g, fd, buf, sizeof(buf)), 6);
     assert_memory_equal(buf, "world!", 6);
     assert_int_equal(vsg_stats(g).conns, 1);
+    assert_int_equal(vsg_stats(g).begun, 1);
+    assert_int_equal(vsg_stats(g).opened, 1);
+    assert_int_equal(vsg_stats(g).ended, 0);
+    assert_int_equal(vsg_stats(g).to_guest_bytes, 5);
+    assert_int_equal(vsg_stats(g).to_host_bytes, 6);
+    assert_true(vsg_stats(g).to_guest_packets >= 2); /* REQUEST and RW */
+    assert_true(vsg_stats(g).to_host_packets >= 2);  /* RESPONSE and RW */
     vsg_free(g);
 }
 
