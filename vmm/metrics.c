@@ -71,16 +71,29 @@ static void metrics_on_room(struct ev_fd *w, uint32_t revents)
 }
 
 /*
+ * Whether a line may come now, so that what has been counted is not gone with
+ * one that cannot be written: it is told by the next instead. A pipe that says
+ * POLLOUT takes at least PIPE_BUF bytes.
+ */
+static int metrics_ready(struct metrics *m)
+{
+    struct pollfd p = {.fd = m->fd, .events = POLLOUT};
+    int rc = metrics_drain(m); /* of the line before */
+
+    if (rc)
+        return rc;
+    return poll(&p, 1, 0) == 0 ? -EAGAIN : 0; /* an error shows in write() */
+}
+
+/*
  * A line is written at once, so that lines do not mix with those of others; a
  * FIFO may take only a part of one that is longer than PIPE_BUF. If nothing of
  * it is taken the line is lost.
  */
 static int metrics_write(struct metrics *m, const json_t *line)
 {
-    int rc = metrics_drain(m); /* of the line before */
+    int rc;
 
-    if (rc)
-        return rc;
     m->text = json_dumps(line, JSON_COMPACT);
     if (!m->text)
         return -ENOMEM;
@@ -103,9 +116,11 @@ static int metrics_write(struct metrics *m, const json_t *line)
 
 int metrics_flush(struct metrics *m)
 {
-    json_t *line = metrics_head(m);
-    int rc = line ? 0 : -ENOMEM;
+    int rc = metrics_ready(m);
+    json_t *line = rc ? NULL : metrics_head(m);
 
+    if (rc == 0 && !line)
+        rc = -ENOMEM;
     if (rc == 0 && m->args.gather(m->args.arg, line))
         rc = metrics_write(m, line);
     json_decref(line);

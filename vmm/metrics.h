@@ -34,8 +34,9 @@ int metrics_new(const struct metrics_args *args, struct metrics **out_metrics,
 /* Writes a last line. NULL is fine. */
 void metrics_free(struct metrics *m);
 
-/* One line now; -EAGAIN: its reader is too slow, and the line is lost. One that
- * is taken in part counts as written, and the rest follows. */
+/* One line now; -EAGAIN: its reader is too slow, and the line is lost,
+ * not what it would have told: gather() was not called. One that is taken in
+ * part counts as written, and the rest follows. */
 int metrics_flush(struct metrics *m) MUST_CHECK;
 /* Lines that could not be written, and those of them that failed for another
  * reason than a slow reader. */

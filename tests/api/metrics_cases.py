@@ -304,14 +304,17 @@ def stopping_readers(t):
     vm, api = parked(t, set_up=set_up)
     got = b""
     said = b""
+    versions = 1  # of connect()
     while len(got) < 1 << 16:
         api.get("/version")
+        versions += 1
         got += drain(log)
     slowest = 0.0
     flushed = 0
     for _ in range(1500):  # a FIFO holds fewer lines
         began = time.monotonic()
         api.get("/version")
+        versions += 1
         if flushed < 40:
             flushed += 1
             api.call("PUT", "/actions", {"action_type": "FlushMetrics"})
@@ -329,6 +332,9 @@ def stopping_readers(t):
         t.check(time.monotonic() < deadline, "lost lines are not counted")
         if said.endswith(b"\n"):
             api.ok("PUT", "/actions", {"action_type": "FlushMetrics"})
+    asked = sum(json.loads(x)["get_api_requests"]["vmm_version_count"]
+                for x in said.splitlines())
+    t.eq(asked, versions, "GET /version in all lines that came")
     got += drain(log)
     for line in got.splitlines():
         t.check(re.fullmatch(rb"\d{4}-\S+ \[\S+\] .*", line), f"line {line!r}")
