@@ -48,3 +48,8 @@ void virtio_reset_done(struct virtio_dev *dev)
 {
     dev->transport_ops->reset_done(dev->transport);
 }
+
+void virtio_rested(struct virtio_dev *dev)
+{
+    dev->transport_ops->rested(dev->transport);
+}

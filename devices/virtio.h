@@ -76,9 +76,11 @@ struct virtio_ops {
     void (*save)(struct virtio_dev *dev, struct state_out *out);
     /*
      * Takes over what save() wrote, after an activate with dev->resting set.
-     * All of it is hostile. 0, -EBADMSG or -errno.
+     * All of it is hostile. 0, -EBADMSG or -errno; a line in `err` where there
+     * is more to say than that the section is no good.
      */
-    int (*load)(struct virtio_dev *dev, struct state_in *in);
+    int (*load)(struct virtio_dev *dev, struct state_in *in,
+                struct errmsg *err);
     uint16_t state_version; /* of what save() writes, from 1 */
 };
 

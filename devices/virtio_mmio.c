@@ -29,7 +29,7 @@ void mmio_log_fault(struct virtio_mmio *m, const char *what)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "registers");
 
-static void mmio_show_word(struct virtio_mmio *m, uint32_t off, uint32_t v)
+void mmio_show_word(struct virtio_mmio *m, uint32_t off, uint32_t v)
 {
     if (m->words)
         atomic_store_explicit(&m->words[off / 4], v, memory_order_release);
@@ -58,7 +58,7 @@ void virtio_mmio_show_registers(struct virtio_mmio *m, void *words)
 
 /* thread: io. However often in a turn of the loop, one interrupt comes of it.
  */
-static void mmio_interrupt(struct virtio_mmio *m, uint32_t why)
+void mmio_interrupt(struct virtio_mmio *m, uint32_t why)
 {
     /* pairs with: the acquire load in mmio_read_reg() */
     (void)atomic_fetch_or_explicit(m->interrupt_status, why,
@@ -120,18 +120,18 @@ static void mmio_on_kick(struct ev_counter *c, uint64_t count)
     m->dev->ops->queue_kick(m->dev, q);
 }
 
-static void mmio_stop_kicks(struct virtio_mmio *m)
+void mmio_stop_kicks(struct virtio_mmio *m)
 {
     for (uint16_t q = 0; q < m->dev->num_queues; q++)
         evloop_counter_del(m->loop, &m->kick[q]);
 }
 
-static int mmio_start_kicks(struct virtio_mmio *m)
+int mmio_start_kicks(struct virtio_mmio *m)
 {
     int rc = 0;
 
     for (uint16_t q = 0; rc == 0 && q < m->dev->num_queues; q++) {
-        if (m->dev->vq[q].size == 0)
+        if (m->dev->vq[q].size == 0 || m->dev->vq[q].stopped)
             continue;
         rc = evloop_counter_add(m->loop, &m->kick[q], m->kick_fd[q],
                                 mmio_on_kick, m);
@@ -190,7 +190,9 @@ static void mmio_reset_done(void *transport)
     if (done) {
         m->shutdown_done = NULL;
         done(m->shutdown_arg); /* may free us */
+        return;
     }
+    mmio_change_ended(m);
 }
 
 static void mmio_reset_device(struct virtio_mmio *m)
@@ -198,6 +200,7 @@ static void mmio_reset_device(struct virtio_mmio *m)
     int rc = 0;
 
     mmio_stop_kicks(m);
+    m->dev->resting = false;
     if (m->active)
         rc = m->dev->ops->reset(m->dev);
     for (uint16_t q = 0; q < m->dev->num_queues; q++)
@@ -230,6 +233,7 @@ void mmio_do_stop_queue(struct ev_call *c)
     m->busy = false;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
+    mmio_change_ended(m);
 }
 
 void mmio_do_activate(struct ev_call *c)
@@ -258,6 +262,7 @@ void mmio_do_activate(struct ev_call *c)
         counter_add(&m->dev->counts.activate_fails, 1);
         virtio_needs_reset(m->dev);
     }
+    mmio_change_ended(m);
 }
 
 static const struct virtio_transport_ops mmio_transport_ops = {
@@ -266,6 +271,7 @@ static const struct virtio_transport_ops mmio_transport_ops = {
     .config_update = mmio_config_update,
     .needs_reset = mmio_needs_reset,
     .reset_done = mmio_reset_done,
+    .rested = mmio_rested,
 };
 
 /* --- life ---------------------------------------------------------------- */
@@ -273,6 +279,7 @@ static const struct virtio_transport_ops mmio_transport_ops = {
 static void mmio_fini(struct virtio_mmio *m)
 {
     evloop_signal_cancel(m->loop, &m->irq);
+    evloop_later_cancel(m->loop, &m->rested);
     for (uint16_t q = 0; q < VIRTIO_MAX_QUEUES; q++)
         drop_fd(&m->kick_fd[q]);
     (void)pthread_cond_destroy(&m->changed);
@@ -341,6 +348,7 @@ void virtio_mmio_shutdown(struct virtio_mmio *m, void (*done)(void *arg),
     bool busy;
 
     assert(done && !m->shutdown_done);
+    mmio_forget_rest(m);
     m->shutdown_done = done;
     m->shutdown_arg = arg;
     (void)pthread_mutex_lock(&m->lock);

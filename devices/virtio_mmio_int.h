@@ -3,8 +3,9 @@
 #define DEVICES_VIRTIO_MMIO_INT_H
 
 /*
- * Between the transport's files: virtio_mmio.c (the loop's thread, life) and
- * virtio_mmio_bus.c (accesses by vCPU threads).
+ * Between the transport's files: virtio_mmio.c (the loop's thread, life),
+ * virtio_mmio_bus.c (accesses by vCPU threads) and virtio_mmio_state.c (a
+ * machine that pauses, is saved and loaded).
  */
 
 #include "devices/virtio_mmio.h"
@@ -25,6 +26,12 @@ struct virtio_mmio {
     bool active;          /* the device was activated and not yet reset */
     void (*shutdown_done)(void *arg);
     void *shutdown_arg;
+    void (*rest_done)(void *arg); /* who waits for the device's rest */
+    void *rest_arg;
+    bool rest_later;        /* it begins when the change under way has ended */
+    uint8_t rest_turns;     /* turns of the loop before it is told */
+    struct ev_later rested; /* counts them */
+    bool loaded; /* and not woken: its last interrupt may have been lost */
 
     /* guarded by lock */
     pthread_mutex_t lock;
@@ -54,6 +61,21 @@ void mmio_log_fault(struct virtio_mmio *m, const char *what);
 
 /* After any change of the registers; the lock is held. */
 void mmio_show_locked(struct virtio_mmio *m);
+
+/* The kicks of all queues that are in use; 0 or -errno. thread: io */
+int mmio_start_kicks(struct virtio_mmio *m) MUST_CHECK;
+void mmio_stop_kicks(struct virtio_mmio *m);
+/* Sets bits of InterruptStatus and raises the interrupt. thread: io */
+void mmio_interrupt(struct virtio_mmio *m, uint32_t why);
+
+/* A register that changes without the lock or has a writer of its own. */
+void mmio_show_word(struct virtio_mmio *m, uint32_t off, uint32_t v);
+
+/* virtio_mmio_state.c: the device has ended what it had begun; the change that
+ * a rest waited for has ended; no rest is waited for any more. thread: io */
+void mmio_rested(void *transport);
+void mmio_change_ended(struct virtio_mmio *m);
+void mmio_forget_rest(struct virtio_mmio *m);
 
 /* What `m->call` does on the loop's thread, arg = m. thread: io */
 void mmio_do_reset(struct ev_call *c);

@@ -177,19 +177,24 @@ static struct mmio_outcome mmio_write_status(struct mmio_regs *r,
 
 /* --- queues -------------------------------------------------------------- */
 
+bool mmio_regs_queue_fits(const struct mmio_regs *r, uint16_t q)
+{
+    struct vq_setup_args args = mmio_regs_queue_args(r, q);
+    struct virtq scratch;
+
+    return r->q[q].g_num <= r->dev->queue_max[q] &&
+           vq_setup(&scratch, r->dev->env.mem, &args) == 0;
+}
+
 /* Checks the whole queue here; the same code checks again at activation. */
 static const char *mmio_write_ready(struct mmio_regs *r, struct mmio_queue *q,
                                     uint32_t g_value)
 {
-    struct vq_setup_args args = mmio_regs_queue_args(r, (uint16_t)r->queue_sel);
-    struct virtq scratch;
-
     if (g_value != 1) {
         q->ready = false;
         return NULL;
     }
-    if (q->g_num > r->dev->queue_max[r->queue_sel] ||
-        vq_setup(&scratch, r->dev->env.mem, &args)) {
+    if (!mmio_regs_queue_fits(r, (uint16_t)r->queue_sel)) {
         r->status |= ST_NEEDS_RESET;
         return "set up a queue with a bad size or address";
     }
@@ -292,4 +297,44 @@ struct mmio_outcome mmio_regs_write(struct mmio_regs *r, uint32_t off,
         break;
     }
     return out;
+}
+
+/* --- registers from a saved machine -------------------------------------- */
+
+static const char *mmio_check_status(uint32_t status)
+{
+    if (status & ~(ST_OF_DRIVER | ST_NEEDS_RESET))
+        return "its status has unknown bits";
+    if (((status & ST_DRIVER) && !(status & ST_ACKNOWLEDGE)) ||
+        ((status & ST_FEATURES_OK) && !(status & ST_DRIVER)) ||
+        ((status & ST_DRIVER_OK) && !(status & ST_FEATURES_OK)))
+        return "its status lacks a step";
+    return NULL;
+}
+
+static const char *mmio_check_features(const struct mmio_regs *r)
+{
+    if (r->driver_features & ~r->offered)
+        return "its driver uses features that are not offered here";
+    if (r->unoffered > 7 ||
+        ((r->status & ST_FEATURES_OK) && !mmio_features_acceptable(r)))
+        return "its features were never negotiated";
+    return NULL;
+}
+
+const char *mmio_regs_check(const struct mmio_regs *r)
+{
+    const char *fault = mmio_check_status(r->status);
+
+    if (!fault)
+        fault = mmio_check_features(r);
+    for (uint16_t q = 0; q < r->dev->num_queues && !fault; q++) {
+        if (!r->q[q].ready)
+            continue;
+        if (!(r->status & ST_DRIVER))
+            fault = "a queue is ready before its driver is";
+        else if (!mmio_regs_queue_fits(r, q))
+            fault = "a queue has a bad size or address";
+    }
+    return fault;
 }

@@ -63,6 +63,16 @@ uint32_t mmio_regs_read(const struct mmio_regs *r, uint32_t off);
 struct mmio_outcome mmio_regs_write(struct mmio_regs *r, uint32_t off,
                                     uint32_t g_value);
 
+/*
+ * Whether registers that came from somewhere else are such as a driver can
+ * have brought about, queues that are ready checked like there. NULL, or what
+ * is wrong with them.
+ */
+const char *mmio_regs_check(const struct mmio_regs *r);
+
+/* Whether the size and addresses of queue `q` are fit for use. */
+bool mmio_regs_queue_fits(const struct mmio_regs *r, uint16_t q);
+
 /* The arguments of vq_setup() for queue `q`, which is ready. */
 struct vq_setup_args mmio_regs_queue_args(const struct mmio_regs *r,
                                           uint16_t q);

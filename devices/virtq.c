@@ -103,6 +103,11 @@ static bool vq_is_up(const struct virtq *vq)
 
 /* --- set-up -------------------------------------------------------------- */
 
+uint64_t vq_used_bytes(uint16_t size)
+{
+    return VQ_RING_HEADER + sizeof(struct vring_used_elem) * (uint64_t)size + 2;
+}
+
 int vq_setup(struct virtq *vq, const struct guest_mem *mem,
              const struct vq_setup_args *args)
 {
@@ -122,9 +127,7 @@ int vq_setup(struct virtq *vq, const struct guest_mem *mem,
     if (rc == 0)
         rc = gm_rptr(mem, args->avail, VQ_RING_HEADER + 2 * n + 2, &avail);
     if (rc == 0)
-        rc = gm_wptr(mem, args->used,
-                     VQ_RING_HEADER + sizeof(struct vring_used_elem) * n + 2,
-                     &used);
+        rc = gm_wptr(mem, args->used, vq_used_bytes(args->size), &used);
     if (rc)
         return rc;
     vq->mem = mem;
@@ -146,6 +149,32 @@ void vq_teardown(struct virtq *vq)
 void vq_stop(struct virtq *vq)
 {
     vq->stopped = true;
+}
+
+struct vq_position vq_position(const struct virtq *vq)
+{
+    return (struct vq_position){
+        .next_avail = vq->next_avail,
+        .next_used = vq->next_used,
+        .signalled = vq->signalled,
+        .signalled_valid = vq->signalled_valid,
+    };
+}
+
+int vq_restore(struct virtq *vq, const struct vq_position *p)
+{
+    uint16_t taken = (uint16_t)(p->next_avail - p->next_used);
+    uint16_t waiting = 0;
+
+    if (vq_is_up(vq))
+        waiting = (uint16_t)(vq_load_avail_idx(vq) - p->next_avail);
+    if (taken > vq->size || waiting > vq->size - taken)
+        return -EPROTO;
+    vq->next_avail = p->next_avail;
+    vq->next_used = p->next_used;
+    vq->signalled = p->signalled;
+    vq->signalled_valid = p->signalled_valid;
+    return 0;
 }
 
 /* --- taking a request ---------------------------------------------------- */

@@ -73,6 +73,25 @@ void vq_teardown(struct virtq *vq); /* idempotent */
  */
 void vq_stop(struct virtq *vq);
 
+/* What a device writes of a ring of `size` entries, from its used address on:
+ * flags, index, entries and avail_event. */
+uint64_t vq_used_bytes(uint16_t size);
+
+/* Where the device is in a ring, as a saved machine remembers it. */
+struct vq_position {
+    uint16_t next_avail;
+    uint16_t next_used;
+    uint16_t signalled;
+    bool signalled_valid;
+};
+struct vq_position vq_position(const struct virtq *vq);
+/*
+ * Goes on from `p`, which is hostile, after a vq_setup() on the same memory.
+ * -EPROTO: more requests would be taken, or wait in the ring, than it has
+ * entries; for a queue that is stopped or broken only the first counts.
+ */
+int vq_restore(struct virtq *vq, const struct vq_position *p) MUST_CHECK;
+
 /*
  * Takes the next request. 1: `out` is filled and vq_push() must follow exactly
  * once for out->head. 0: nothing waits. -EPROTO: the ring is broken (and

@@ -330,12 +330,21 @@ static void fdrv_on_reset_done(void *transport)
     fdrv_event(d);
 }
 
+static void fdrv_on_rested(void *transport)
+{
+    struct fdrv *d = transport;
+
+    d->rests++;
+    fdrv_event(d);
+}
+
 static const struct virtio_transport_ops fdrv_transport_ops = {
     .signal_queue = fdrv_on_signal,
     .config_changed = fdrv_on_config,
     .config_update = fdrv_on_config_update,
     .needs_reset = fdrv_on_needs_reset,
     .reset_done = fdrv_on_reset_done,
+    .rested = fdrv_on_rested,
 };
 
 int fdrv_attach(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
@@ -382,5 +391,84 @@ int fdrv_reset(struct fdrv *d)
 
     for (uint16_t q = 0; q < d->dev->num_queues; q++)
         vq_teardown(&d->dev->vq[q]);
+    return rc;
+}
+
+/* --- a machine that pauses ------------------------------------------------ */
+
+int fdrv_rest(struct fdrv *d)
+{
+    fdrv_must(!d->dev->resting);
+    d->dev->resting = true;
+    return d->dev->ops->rest ? d->dev->ops->rest(d->dev) : 0;
+}
+
+void fdrv_wake(struct fdrv *d)
+{
+    struct virtio_dev *dev = d->dev;
+
+    dev->resting = false;
+    if (dev->ops->wake)
+        dev->ops->wake(dev);
+    for (uint16_t q = 0; q < dev->num_queues; q++) {
+        if (dev->vq[q].size != 0 && !dev->vq[q].stopped && !dev->vq[q].broken)
+            dev->ops->queue_kick(dev, q);
+    }
+}
+
+void fdrv_save(struct fdrv *d, struct state_out *out)
+{
+    static const uint8_t id[STATE_ID_BYTES];
+
+    fdrv_must(d->dev->resting);
+    state_out_init(out);
+    state_begin(out, "t", 1);
+    if (d->dev->ops->save)
+        d->dev->ops->save(d->dev, out);
+    state_end(out);
+    fdrv_must(state_finish(out, id) == 0);
+}
+
+int fdrv_load(struct virtio_dev *dev, const struct state_out *saved,
+              struct errmsg *err)
+{
+    struct state_file f;
+    struct state_in in;
+    int rc;
+
+    fdrv_must(state_open(&f, saved->data, saved->len_bytes, NULL) == 0);
+    fdrv_must(state_section(&f, "t", 1, &in, NULL) == 0);
+    rc = dev->ops->load ? dev->ops->load(dev, &in, err) : 0;
+    return rc ? rc : state_done(&in);
+}
+
+int fdrv_move(struct fdrv *d, struct virtio_dev *to)
+{
+    struct virtio_dev *from = d->dev;
+    struct state_out saved;
+    int rc;
+
+    fdrv_save(d, &saved);
+    d->dev = to;
+    to->transport = d;
+    to->transport_ops = &fdrv_transport_ops;
+    to->features = from->features;
+    to->resting = true;
+    for (uint16_t q = 0; q < to->num_queues; q++) {
+        struct vq_setup_args args = fdrv_setup_args(d, q, from->vq[q].indirect);
+        struct vq_position at = vq_position(&from->vq[q]);
+
+        vq_teardown(&to->vq[q]);
+        if (from->vq[q].size == 0)
+            continue;
+        fdrv_must(vq_setup(&to->vq[q], d->mem, &args) == 0);
+        to->vq[q].stopped = from->vq[q].stopped;
+        to->vq[q].broken = from->vq[q].broken;
+        fdrv_must(vq_restore(&to->vq[q], &at) == 0);
+    }
+    rc = to->ops->activate(to);
+    fdrv_must(rc == 0);
+    rc = fdrv_load(to, &saved, NULL);
+    state_out_fini(&saved);
     return rc;
 }

@@ -47,6 +47,7 @@ struct fdrv {
     uint32_t config_changes;
     uint32_t needs_resets;
     uint32_t reset_dones;
+    uint32_t rests; /* virtio_rested() */
     /* Called after each of these, e.g. to end a running loop; may be NULL. */
     void (*on_event)(void *arg);
     void *on_event_arg;
@@ -121,5 +122,24 @@ int fdrv_attach_some(struct fdrv *d, struct virtio_dev *dev, uint16_t size,
 void fdrv_kick(struct fdrv *d, uint16_t q);
 /* Resets the device and forgets the rings; returns what reset returned. */
 int fdrv_reset(struct fdrv *d);
+
+/* --- a machine that pauses ------------------------------------------------ */
+
+/* Brings the device to rest; returns what rest returned, 0 without one. */
+int fdrv_rest(struct fdrv *d);
+/* Wakes it and kicks every queue that is set up. */
+void fdrv_wake(struct fdrv *d);
+/*
+ * Saves the device, which rests, and goes on with the fresh device `to`: its
+ * rings, features and state are those of the old one, and it rests. Returns
+ * what load returned. The old device is the test's again, to be reset.
+ */
+int fdrv_move(struct fdrv *d, struct virtio_dev *to);
+/* What save() writes, as a whole file with one section "t"; the caller's to
+ * state_out_fini(). */
+void fdrv_save(struct fdrv *d, struct state_out *out);
+/* Gives such a file to the load() of `dev`. */
+int fdrv_load(struct virtio_dev *dev, const struct state_out *saved,
+              struct errmsg *err);
 
 #endif

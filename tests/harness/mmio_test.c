@@ -65,6 +65,38 @@ static void t_free(struct virtio_dev *dev)
     container_of(dev, struct mmio_test_dev, dev)->frees++;
 }
 
+static int t_rest(struct virtio_dev *dev)
+{
+    struct mmio_test_dev *t = container_of(dev, struct mmio_test_dev, dev);
+
+    assert_true(dev->resting);
+    t->rests++;
+    return t->hold_rest ? -EINPROGRESS : 0;
+}
+
+static void t_wake(struct virtio_dev *dev)
+{
+    assert_false(dev->resting);
+    container_of(dev, struct mmio_test_dev, dev)->wakes++;
+}
+
+static void t_save(struct virtio_dev *dev, struct state_out *out)
+{
+    assert_true(dev->resting);
+    state_put_u32(out, container_of(dev, struct mmio_test_dev, dev)->extra);
+}
+
+static int t_load(struct virtio_dev *dev, struct state_in *in,
+                  struct errmsg *err)
+{
+    struct mmio_test_dev *t = container_of(dev, struct mmio_test_dev, dev);
+
+    (void)err;
+    assert_true(dev->resting);
+    t->extra = state_get_u32(in);
+    return t->load_rc;
+}
+
 static const struct virtio_ops t_ops = {
     .config_read = t_config_read,
     .config_write = t_config_write,
@@ -72,6 +104,11 @@ static const struct virtio_ops t_ops = {
     .reset = t_reset,
     .queue_kick = t_kick,
     .free = t_free,
+    .rest = t_rest,
+    .wake = t_wake,
+    .save = t_save,
+    .load = t_load,
+    .state_version = 3,
 };
 
 static void on_release(struct ev_call *c)
@@ -105,13 +142,13 @@ void mt_do_shutdown(struct ev_call *c)
     virtio_mmio_shutdown(f->m, on_down, f);
 }
 
-static int setup_backend(void **state, enum evloop_backend backend)
+/* The loop, the device and its transport, on memory that is there. */
+static void setup_device(struct mmio_test *f, enum evloop_backend backend,
+                         void *words)
 {
-    struct mmio_test *f = calloc(1, sizeof(*f));
     struct vdev_env env;
 
-    assert_non_null(f);
-    fdrv_init(&f->d, MT_RAM);
+    f->backend = backend;
     f->log_fd = memfd_create("log", 0);
     log_init(&f->log, f->log_fd, LOG_INFO, "test");
     f->irq_fd = eventfd(0, EFD_NONBLOCK);
@@ -129,9 +166,38 @@ static int setup_backend(void **state, enum evloop_backend backend)
     sem_init(&f->t.resetting, 0, 0);
     sem_init(&f->done, 0, 0);
     assert_int_equal(virtio_mmio_new(&f->t.dev, f->irq_fd, &f->m), 0);
+    if (words)
+        virtio_mmio_show_registers(f->m, words);
     f->thread = loop_thread_start(f->loop);
+}
+
+static int setup_backend(void **state, enum evloop_backend backend)
+{
+    struct mmio_test *f = calloc(1, sizeof(*f));
+
+    assert_non_null(f);
+    fdrv_init(&f->d, MT_RAM);
+    setup_device(f, backend, NULL);
     *state = f;
     return 0;
+}
+
+struct mmio_test *mt_second(struct mmio_test *f, void *words)
+{
+    struct mmio_test *s = calloc(1, sizeof(*s));
+
+    assert_non_null(s);
+    s->d = f->d;
+    s->is_second = true;
+    setup_device(s, f->backend, words);
+    return s;
+}
+
+void mt_second_end(struct mmio_test *s)
+{
+    void *state = s;
+
+    (void)mt_teardown(&state);
 }
 
 int mt_setup(void **state)
@@ -150,7 +216,8 @@ int mt_teardown(void **state)
     struct ev_call down = {.fn = mt_do_shutdown, .arg = f};
 
     virtio_mmio_cancel_waits(f->m);
-    evloop_post(f->loop, &down);
+    if (!f->is_down)
+        evloop_post(f->loop, &down);
     sem_wait(&f->done);
     loop_thread_stop(f->thread);
     virtio_mmio_free(f->m);
@@ -158,7 +225,8 @@ int mt_teardown(void **state)
     evloop_free(f->loop);
     close(f->irq_fd);
     close(f->log_fd);
-    fdrv_fini(&f->d);
+    if (!f->is_second)
+        fdrv_fini(&f->d);
     free(f);
     return 0;
 }

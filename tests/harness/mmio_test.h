@@ -34,6 +34,11 @@ struct mmio_test_dev {
     int resets;
     int frees;
     int activate_rc;
+    int rests;
+    int wakes;
+    int load_rc;
+    uint32_t extra;  /* what save and load carry */
+    bool hold_rest;  /* a request stays in flight until virtio_rested() */
     bool hold_reset; /* a request stays in flight until mt_release_reset() */
     _Atomic uint16_t last_kick;
     sem_t kicked;
@@ -53,7 +58,18 @@ struct mmio_test {
     struct mmio_test_dev t;
     struct virtio_mmio *m;
     sem_t done;
+    bool is_second;
+    bool is_down; /* the test has shut it down */
+    uint64_t irqs_at_rest;
+    struct ev_later late;
 };
+
+/*
+ * A second transport with a device, log and loop of its own on the memory of
+ * `f`: where a saved machine goes on. `words`: the registers shown, or NULL.
+ */
+struct mmio_test *mt_second(struct mmio_test *f, void *words);
+void mt_second_end(struct mmio_test *s);
 
 /* Lets the held reset end. */
 void mt_release_reset(struct mmio_test *f);
