@@ -110,3 +110,61 @@ uint64_t rate_limit_take(struct rate_limit *r, uint64_t bytes, uint64_t now_ns)
     bucket_take(&r->ops, 1);
     return 0;
 }
+
+/* --- a machine that pauses ------------------------------------------------ */
+
+void rate_limit_settle(struct rate_limit *r, uint64_t now_ns)
+{
+    if (bucket_limits(&r->bandwidth))
+        bucket_refill(&r->bandwidth, now_ns);
+    if (bucket_limits(&r->ops))
+        bucket_refill(&r->ops, now_ns);
+}
+
+static void bucket_save(const struct bucket *b, struct state_out *out)
+{
+    state_put_u64(out, b->config.size);
+    state_put_u64(out, b->config.one_time_burst);
+    state_put_u64(out, b->config.refill_ms);
+    state_put_u64(out, b->burst);
+    state_put_u64(out, (uint64_t)b->tokens);
+}
+
+static int bucket_load(struct bucket *b, struct state_in *in, uint64_t now_ns)
+{
+    struct bucket_config c;
+    uint64_t burst;
+    int64_t tokens;
+
+    c.size = state_get_u64(in);
+    c.one_time_burst = state_get_u64(in);
+    c.refill_ms = state_get_u64(in);
+    burst = state_get_u64(in);
+    tokens = (int64_t)state_get_u64(in);
+    bucket_set(b, &c, now_ns);
+    if (in->bad || c.size != b->config.size ||
+        c.refill_ms != b->config.refill_ms || burst > c.one_time_burst ||
+        tokens > (int64_t)c.size || tokens < -(int64_t)BUCKET_MAX_SIZE)
+        return -EBADMSG;
+    b->burst = burst;
+    b->tokens = tokens;
+    return 0;
+}
+
+void rate_limit_save(const struct rate_limit *r, struct state_out *out)
+{
+    bucket_save(&r->bandwidth, out);
+    bucket_save(&r->ops, out);
+}
+
+int rate_limit_load(struct rate_limit *r, struct state_in *in, uint64_t now_ns)
+{
+    struct rate_limit loaded;
+    int rc = bucket_load(&loaded.bandwidth, in, now_ns);
+
+    if (rc == 0)
+        rc = bucket_load(&loaded.ops, in, now_ns);
+    if (rc == 0)
+        *r = loaded;
+    return rc;
+}

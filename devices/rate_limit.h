@@ -9,10 +9,10 @@
  * leaves it in debt, so it passes and the mean rate still holds.
  *
  * Times are CLOCK_MONOTONIC in nanoseconds and handed in: no clock, timer or
- * allocation here. Threads: the owner's. Nothing fails.
+ * allocation here. Threads: the owner's. Nothing fails but a load.
  */
 
-#include "vmm/util.h"
+#include "vmm/state.h"
 
 struct bucket_config {
     uint64_t size; /* tokens; 0: no limit */
@@ -47,5 +47,18 @@ void rate_limit_set(struct rate_limit *r, const struct rate_limit_config *c,
  * taken, and the result is the time at which to ask again.
  */
 uint64_t rate_limit_take(struct rate_limit *r, uint64_t bytes, uint64_t now_ns);
+
+/* --- a machine that pauses ------------------------------------------------ */
+
+/* Counts the tokens up to now: those are what is saved. */
+void rate_limit_settle(struct rate_limit *r, uint64_t now_ns);
+/* Limits and what is left of them. */
+void rate_limit_save(const struct rate_limit *r, struct state_out *out);
+/*
+ * Takes both over, as of now. -EBADMSG and nothing changed: more tokens than
+ * the bucket holds, or a debt that no request leaves.
+ */
+int rate_limit_load(struct rate_limit *r, struct state_in *in,
+                    uint64_t now_ns) MUST_CHECK;
 
 #endif

@@ -114,7 +114,10 @@ struct virtio_dev {
     uint32_t device_id; /* VIRTIO_ID_* */
     uint64_t offered;   /* device features; the transport adds VERSION_1,
                            RING_EVENT_IDX, RING_INDIRECT_DESC */
-    uint64_t features;  /* accepted, within offered; from activate on */
+    uint64_t
+        loadable; /* beside `offered`: what a driver may use that comes with
+                     a saved machine, though this host offers it to none */
+    uint64_t features; /* accepted, of these; from activate on */
     uint16_t num_queues;
     uint16_t queue_max[VIRTIO_MAX_QUEUES]; /* powers of two <= VQ_MAX_SIZE */
     uint32_t config_len;                   /* bytes of configuration space */

@@ -94,8 +94,8 @@ static void vblk_handle_queue(struct vblk *b, uint16_t q)
     uint32_t budget = vq->size;
     int rc = 0;
 
-    if (b->limited || vq->broken)
-        return; /* the timer looks at every queue */
+    if (b->limited || vq->broken || b->dev.resting)
+        return; /* the timer, or a wake, looks at every queue */
     b->taken_ns = 0;
     do {
         vq_disable_kicks(vq);
@@ -129,7 +129,7 @@ static void vblk_store_capacity(struct virtio_dev *dev, void *arg)
 
 /* Requests in flight were checked against the old size; the backend fails
  * those that the storage no longer has. */
-static void vblk_take_size(struct vblk *b)
+void vblk_take_size(struct vblk *b)
 {
     struct disk *disk = b->backing->disk;
 
@@ -246,6 +246,11 @@ static const struct virtio_ops vblk_ops = {
     .reset = vblk_reset,
     .queue_kick = vblk_queue_kick,
     .free = vblk_free,
+    .rest = vblk_rest,
+    .wake = vblk_wake,
+    .save = vblk_save,
+    .load = vblk_load,
+    .state_version = 1,
 };
 
 static void vblk_offer(struct vblk *b, unsigned feature)
@@ -302,6 +307,9 @@ static void vblk_init_config(struct vblk *b, const struct disk *disk)
     if (!b->unsafe_cache)
         vblk_offer(b, VIRTIO_BLK_F_FLUSH);
     vblk_init_ranges(b, disk);
+    /* Both were hints of the storage that a machine was saved with. */
+    dev->loadable = 1ull << VIRTIO_BLK_F_DISCARD | 1ull
+                                                       << VIRTIO_BLK_F_TOPOLOGY;
 }
 
 static uint16_t vblk_num_queues(const struct vblk_args *args)

@@ -50,16 +50,21 @@ static void vblk_complete(struct vblk *b, uint16_t q, uint16_t head,
     vq_push(&b->dev.vq[q], head, used_bytes);
 }
 
-static void vblk_on_signal(struct ev_later *l)
+void vblk_tell(struct vblk *b)
 {
-    struct vblk *b = l->arg;
     uint32_t queues = b->to_signal;
 
+    evloop_later_cancel(b->dev.env.loop, &b->signal);
     b->to_signal = 0;
     for (uint16_t q = 0; queues; q++, queues >>= 1) {
         if (queues & 1)
             virtio_signal(&b->dev, q);
     }
+}
+
+static void vblk_on_signal(struct ev_later *l)
+{
+    vblk_tell(l->arg);
 }
 
 static uint8_t vblk_status(int status)
@@ -189,7 +194,12 @@ static void vblk_on_done(struct disk_io *io, int status)
     vblk_complete(b, f->q, f->head, f->status_byte, vblk_status(status),
                   status ? 1 : f->used_bytes);
     b->to_signal |= 1u << f->q;
-    evloop_later(b->dev.env.loop, &b->signal, vblk_on_signal, b);
+    if (!b->dev.resting) {
+        evloop_later(b->dev.env.loop, &b->signal, vblk_on_signal, b);
+    } else if (b->in_flight == 0) {
+        vblk_tell(b);
+        virtio_rested(&b->dev);
+    }
 }
 
 /* --- execution ----------------------------------------------------------- */

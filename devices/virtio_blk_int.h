@@ -3,8 +3,9 @@
 #define DEVICES_VIRTIO_BLK_INT_H
 
 /*
- * Between virtio_blk.c (the device: queues, limits, configuration) and
- * virtio_blk_flight.c (requests that the backend has); nobody else.
+ * Between virtio_blk.c (the device: queues, limits, configuration),
+ * virtio_blk_flight.c (requests that the backend has) and virtio_blk_state.c (a
+ * machine that pauses); nobody else.
  */
 
 #include "devices/virtio_blk.h"
@@ -79,6 +80,17 @@ static inline struct vblk *vblk_of(struct virtio_dev *dev)
 
 /* Carries out what vblk_parse() made of b->chain; completes it now or later. */
 void vblk_execute(struct vblk *b, uint16_t q, const struct vblk_req *req);
+
+/* Signals now what would be signalled at the end of the turn. */
+void vblk_tell(struct vblk *b);
+/* Shows the guest the size of the backing, if it is another one. */
+void vblk_take_size(struct vblk *b);
+
+/* virtio_blk_state.c: what struct virtio_ops asks for. */
+int vblk_rest(struct virtio_dev *dev);
+void vblk_wake(struct virtio_dev *dev);
+void vblk_save(struct virtio_dev *dev, struct state_out *out);
+int vblk_load(struct virtio_dev *dev, struct state_in *in, struct errmsg *err);
 
 /* Allocates b->num_flights; memory that is not needed is not touched either.
  * 0 or -ENOMEM. */

@@ -314,7 +314,7 @@ static const char *mmio_check_status(uint32_t status)
 
 static const char *mmio_check_features(const struct mmio_regs *r)
 {
-    if (r->driver_features & ~r->offered)
+    if (r->driver_features & ~(r->offered | r->dev->loadable))
         return "its driver uses features that are not offered here";
     if (r->unoffered > 7 ||
         ((r->status & ST_FEATURES_OK) && !mmio_features_acceptable(r)))
