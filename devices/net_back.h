@@ -89,6 +89,13 @@ struct net_back_ops {
      * rx_wait(). Nothing reads or writes a frame's memory once it is back.
      */
     void (*cancel)(struct net_back *b);
+    /*
+     * The same, but nothing is lost: a frame that came in part goes on with the
+     * next rx(); one that was sent in part counts as sent, and its end leaves
+     * with the next tx_flush(). One that is not begun comes back with
+     * -ECANCELED, both ways, in the order of the calls.
+     */
+    void (*rest)(struct net_back *b);
     int (*set_offloads)(struct net_back *b, uint32_t offloads);
     /* Frames are to come on pairs [0, n) only. */
     int (*set_pairs)(struct net_back *b, uint16_t n);

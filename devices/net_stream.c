@@ -116,6 +116,25 @@ uint32_t stream_slice(const struct net_frame *f, uint32_t pos,
 
 static void stream_on_read(struct ev_io *ev, int32_t result);
 
+/* What has come of a frame, between its memory and ours. */
+static void stream_rx_copy(struct stream_rx *rx, const struct net_frame *f,
+                           bool back)
+{
+    uint32_t done = 0;
+
+    for (uint32_t i = 1; i <= f->iovcnt && done < rx->pos; i++) {
+        uint32_t take = (uint32_t)min_u64(f->iov[i].iov_len, rx->pos - done);
+        uint8_t *part = rx->part + done;
+
+        if (back)
+            memcpy(f->iov[i].iov_base, part, take);
+        else
+            memcpy(part, f->iov[i].iov_base, take);
+        done += take;
+    }
+    rx->has_part = !back;
+}
+
 /* Begins the next read, if there is something to read for. */
 static void stream_rx_step(struct net_stream *s)
 {
@@ -125,10 +144,15 @@ static void stream_rx_step(struct net_stream *s)
 
     if (rx->busy || s->gone || !f)
         return;
-    if (rx->left > f->bytes && rx->pos == 0 && !rx->skip) {
+    /* Its room may be another one since a rest. */
+    if (rx->left > 0 && (rx->pos == 0 || rx->has_part) && !rx->skip &&
+        rx->pos + rx->left > f->bytes) {
         rx->skip = true;
         rx->too_big = true; /* told when this read ends */
+    } else if (rx->has_part) {
+        stream_rx_copy(rx, f, true);
     }
+    rx->has_part = false;
     if (rx->left > 0 && rx->skip) {
         rx->iov[n].iov_base = s->sink;
         rx->iov[n++].iov_len = min_u64(rx->left, sizeof(s->sink));
@@ -204,9 +228,24 @@ static void stream_rx_drop(struct net_stream *s)
     struct stream_rx *rx = &s->rx;
 
     rx->cancelled = false;
+    rx->parked = false;
     rx->wanted = false;
+    rx->has_part = false;
     if (rx->left > 0 && rx->pos > 0)
         rx->skip = true;
+    stream_queue_give_back(&rx->waiting, false, -ECANCELED);
+}
+
+/* Frames go back; what has come of one in part is kept. */
+static void stream_rx_park(struct net_stream *s)
+{
+    struct stream_rx *rx = &s->rx;
+    const struct net_frame *f = rx->waiting.first;
+
+    rx->parked = false;
+    rx->wanted = false;
+    if (f && rx->left > 0 && rx->pos > 0 && !rx->skip && !rx->has_part)
+        stream_rx_copy(rx, f, false);
     stream_queue_give_back(&rx->waiting, false, -ECANCELED);
 }
 
@@ -238,6 +277,8 @@ static void stream_rx_result(struct net_stream *s, int32_t result)
         stream_gone(s, err_reason(result));
     else if (rx->cancelled)
         stream_rx_drop(s);
+    else if (rx->parked)
+        stream_rx_park(s);
     else if (result < 0)
         stream_rx_dry(s);
 }
@@ -268,6 +309,7 @@ static void stream_rx(struct net_back *b, uint16_t pair, struct net_frame *f)
     (void)pair;
     assert(f->iovcnt <= STREAM_IOVS - 2);
     s->idle = false;
+    s->rx.parked = false;
     memset(&f->hdr, 0, sizeof(f->hdr));
     stream_queue_add(&s->rx.waiting, f);
     stream_rx_step(s);
@@ -333,6 +375,21 @@ static void stream_cancel(struct net_back *b)
     stream_watch(s);
 }
 
+static void stream_rest(struct net_back *b)
+{
+    struct net_stream *s = stream_of(b);
+
+    s->idle = true;
+    s->rx.wanted = false;
+    s->rx.parked = s->rx.busy;
+    s->tx.parked = s->tx.busy;
+    if (!s->rx.busy)
+        stream_rx_park(s);
+    if (!s->tx.busy)
+        stream_tx_park(s);
+    stream_watch(s);
+}
+
 static int stream_set_offloads(struct net_back *b, uint32_t offloads)
 {
     (void)b;
@@ -350,14 +407,14 @@ static void stream_free(struct net_back *b)
 {
     struct net_stream *s = stream_of(b);
 
-    /* What is left of a frame from before a reset may be on its way: the
-     * loop has ended, and a write that never waits has no use for it any more.
-     */
+    /* What is left of a frame from before a reset may be on its way: the loop
+     * has ended, and a write that never waits has no use for it any more. */
     assert(!s->rx.busy && !s->tx.waiting.first);
     if (s->loop)
         evloop_fd_del(s->loop, &s->watch);
     drop_fd(&s->fd);
     free(s->tx.rest);
+    free(s->rx.part);
     free(s);
 }
 
@@ -368,6 +425,7 @@ static const struct net_back_ops stream_ops = {
     .tx = stream_tx,
     .tx_flush = stream_tx_flush,
     .cancel = stream_cancel,
+    .rest = stream_rest,
     .set_offloads = stream_set_offloads,
     .set_pairs = stream_set_pairs,
     .free = stream_free,
@@ -394,9 +452,15 @@ int net_stream_adopt(int fd, struct net_back **out_back, struct errmsg *err)
                        "of a socket pair",
                        fd);
     s = calloc(1, sizeof(*s));
-    if (s)
+    if (s) {
         s->tx.rest = malloc(NET_MAX_FRAME + STREAM_PREFIX_BYTES);
-    if (!s || !s->tx.rest) {
+        s->rx.part = malloc(NET_MAX_FRAME);
+    }
+    if (!s || !s->tx.rest || !s->rx.part) {
+        if (s) {
+            free(s->tx.rest);
+            free(s->rx.part);
+        }
         free(s);
         return err_set(err, -ENOMEM, "network: out of memory");
     }

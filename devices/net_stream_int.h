@@ -27,6 +27,9 @@ struct stream_rx {
     bool busy;                  /* a read is in the kernel's hands */
     bool wanted;                /* rx_wait() */
     bool cancelled;             /* while busy */
+    bool parked;                /* the same, by a rest */
+    bool has_part; /* the first `pos` bytes of the frame are in `part` */
+    uint8_t *part; /* NET_MAX_FRAME */
     uint8_t prefix[STREAM_PREFIX_BYTES];
     uint32_t prefix_got;
     uint32_t left; /* bytes of the current frame that have not come; 0: none */
@@ -42,6 +45,7 @@ struct stream_tx {
     bool busy;
     bool full; /* the socket takes nothing for now */
     bool cancelled;
+    bool parked;
     uint32_t pos; /* bytes of the first, with its prefix, that are gone */
     /* The end of a frame whose memory is not ours any more; goes first. */
     uint32_t rest_pos;
@@ -89,7 +93,10 @@ uint32_t stream_slice(const struct net_frame *f, uint32_t pos,
 /* --- net_stream_tx.c ----------------------------------------------------- */
 
 void stream_tx_step(struct net_stream *s);
+/* Frames go back; the end of one that is partly sent is kept. */
 void stream_tx_drop(struct net_stream *s);
+/* The same for a rest: one that is partly sent counts as sent. */
+void stream_tx_park(struct net_stream *s);
 void stream_tx(struct net_back *b, uint16_t pair, struct net_frame *f);
 void stream_tx_flush(struct net_back *b, uint16_t pair);
 

@@ -87,30 +87,51 @@ static void stream_tx_consume(struct net_stream *s, uint32_t n)
     }
 }
 
-/* Frames go back; the end of one that is partly sent is kept as a copy. */
+/* The end of a frame that is partly sent is kept as a copy; false: none is. */
+static bool stream_tx_copy_end(struct stream_tx *tx)
+{
+    const struct net_frame *f = tx->waiting.first;
+    uint32_t n;
+
+    if (!f || tx->pos == 0)
+        return false;
+    tx->rest_len = 0;
+    tx->rest_pos = 0;
+    if (tx->pos < STREAM_PREFIX_BYTES) {
+        tx->rest_len = STREAM_PREFIX_BYTES - tx->pos;
+        memcpy(tx->rest, f->wire_ + tx->pos, tx->rest_len);
+        tx->pos = STREAM_PREFIX_BYTES;
+    }
+    n = stream_slice(f, tx->pos - STREAM_PREFIX_BYTES, tx->iov, 0, STREAM_IOVS,
+                     f->bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(tx->rest + tx->rest_len, tx->iov[i].iov_base,
+               tx->iov[i].iov_len);
+        tx->rest_len += (uint32_t)tx->iov[i].iov_len;
+    }
+    tx->pos = 0;
+    return true;
+}
+
 void stream_tx_drop(struct net_stream *s)
 {
     struct stream_tx *tx = &s->tx;
-    struct net_frame *f = tx->waiting.first;
-    uint32_t n;
 
     tx->cancelled = false;
-    if (f && tx->pos > 0) {
-        tx->rest_len = 0;
-        tx->rest_pos = 0;
-        if (tx->pos < STREAM_PREFIX_BYTES) {
-            tx->rest_len = STREAM_PREFIX_BYTES - tx->pos;
-            memcpy(tx->rest, f->wire_ + tx->pos, tx->rest_len);
-            tx->pos = STREAM_PREFIX_BYTES;
-        }
-        n = stream_slice(f, tx->pos - STREAM_PREFIX_BYTES, tx->iov, 0,
-                         STREAM_IOVS, f->bytes);
-        for (uint32_t i = 0; i < n; i++) {
-            memcpy(tx->rest + tx->rest_len, tx->iov[i].iov_base,
-                   tx->iov[i].iov_len);
-            tx->rest_len += (uint32_t)tx->iov[i].iov_len;
-        }
-        tx->pos = 0;
+    tx->parked = false;
+    (void)stream_tx_copy_end(tx);
+    stream_queue_give_back(&tx->waiting, false, -ECANCELED);
+}
+
+void stream_tx_park(struct net_stream *s)
+{
+    struct stream_tx *tx = &s->tx;
+
+    tx->parked = false;
+    if (stream_tx_copy_end(tx)) {
+        struct net_frame *f = stream_queue_take(&tx->waiting);
+
+        f->done(f, 0);
     }
     stream_queue_give_back(&tx->waiting, false, -ECANCELED);
 }
@@ -128,6 +149,8 @@ static void stream_on_written(struct ev_io *ev, int32_t result)
     tx->full = result == -EAGAIN;
     if (!s->gone && tx->cancelled)
         stream_tx_drop(s);
+    else if (!s->gone && tx->parked)
+        stream_tx_park(s);
     tx->busy = false;
     if (s->gone) {
         stream_queue_give_back(&tx->waiting, false, -ENETDOWN);
@@ -152,6 +175,7 @@ void stream_tx_flush(struct net_back *b, uint16_t pair)
 
     (void)pair;
     s->idle = false;
+    s->tx.parked = false;
     stream_tx_step(s);
     stream_watch(s);
 }

@@ -253,6 +253,7 @@ static const struct net_back_ops tap_ops = {
     .tx = tap_tx,
     .tx_flush = tap_tx_flush,
     .cancel = tap_cancel,
+    .rest = tap_cancel,
     .set_offloads = tap_set_offloads,
     .set_pairs = tap_set_pairs,
     .free = tap_free,

@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct vnet *vnet_of(struct virtio_dev *dev)
-{
-    return container_of(dev, struct vnet, dev);
-}
-
 static bool vnet_feature(const struct vnet *v, unsigned bit)
 {
     return v->dev.features & VNET_BIT(bit);
@@ -31,12 +26,16 @@ bool vnet_link_is_up(const struct vnet *v)
            VIRTIO_NET_S_LINK_UP;
 }
 
-static void vnet_on_signal(struct ev_later *l)
+void vnet_signal_now(struct vnet_pair *p)
 {
-    struct vnet_pair *p = l->arg;
-
+    evloop_later_cancel(p->v->dev.env.loop, &p->signal);
     virtio_signal(&p->v->dev, (uint16_t)(2 * p->index));
     virtio_signal(&p->v->dev, (uint16_t)(2 * p->index + 1));
+}
+
+static void vnet_on_signal(struct ev_later *l)
+{
+    vnet_signal_now(l->arg);
 }
 
 void vnet_signal_later(struct vnet_pair *p)
@@ -62,7 +61,7 @@ void vnet_break(struct vnet *v)
     virtio_needs_reset(&v->dev);
 }
 
-static uint32_t vnet_in_flight(const struct vnet *v)
+uint32_t vnet_in_flight(const struct vnet *v)
 {
     uint32_t n = 0;
 
@@ -133,7 +132,8 @@ static void vnet_on_link_down(void *arg, const char *why)
 
     if (!vnet_link_is_up(v))
         return;
-    atomic_store_explicit(&v->status, 0, memory_order_release);
+    (void)atomic_fetch_and_explicit(&v->status, (uint16_t)~VIRTIO_NET_S_LINK_UP,
+                                    memory_order_release);
     log_msg(v->dev.env.log, LOG_WARN,
             "network %s: link down: %s; the guest goes on without it",
             v->dev.name, why);
@@ -188,7 +188,10 @@ static int vnet_reset(struct virtio_dev *dev)
     struct vnet *v = vnet_of(dev);
 
     v->active = false;
+    v->loaded = false;
     v->num_pairs = 0;
+    (void)atomic_fetch_and_explicit(
+        &v->status, (uint16_t)~VIRTIO_NET_S_ANNOUNCE, memory_order_release);
     vnet_stop(v);
     v->back->ops->cancel(v->back);
     if (vnet_set_offloads(v, 0))
@@ -232,6 +235,11 @@ static const struct virtio_ops vnet_ops = {
     .reset = vnet_reset,
     .queue_kick = vnet_queue_kick,
     .free = vnet_free,
+    .rest = vnet_rest,
+    .wake = vnet_wake,
+    .save = vnet_save,
+    .load = vnet_load,
+    .state_version = 1,
 };
 
 /* --- making one ---------------------------------------------------------- */
@@ -240,7 +248,8 @@ static uint64_t vnet_offered(const struct net_back *back, uint32_t mtu)
 {
     uint64_t f = VNET_BIT(VIRTIO_NET_F_MAC) | VNET_BIT(VIRTIO_NET_F_STATUS) |
                  VNET_BIT(VIRTIO_NET_F_MRG_RXBUF) |
-                 VNET_BIT(VIRTIO_NET_F_CTRL_VQ);
+                 VNET_BIT(VIRTIO_NET_F_CTRL_VQ) |
+                 VNET_BIT(VIRTIO_NET_F_GUEST_ANNOUNCE);
 
     if (mtu)
         f |= VNET_BIT(VIRTIO_NET_F_MTU);

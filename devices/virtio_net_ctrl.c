@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control queue: queue pairs in use, offloads. spec: virtio-1.2 5.1.6.5 */
+/* The control queue: queue pairs in use, offloads, announcements that were
+ * made. spec: virtio-1.2 5.1.6.5 */
 #include "devices/virtio_net_int.h"
 
 static int vnet_ctrl_execute(struct vnet *v, const struct vnet_ctrl *req)
 {
-    if (req->op == VNET_CTRL_SET_PAIRS)
+    switch (req->op) {
+    case VNET_CTRL_SET_PAIRS:
         return vnet_set_pairs(v, req->pairs);
-    return vnet_set_offloads(v, req->offloads);
+    case VNET_CTRL_ANNOUNCED:
+        (void)atomic_fetch_and_explicit(
+            &v->status, (uint16_t)~VIRTIO_NET_S_ANNOUNCE, memory_order_release);
+        return 0;
+    default:
+        return vnet_set_offloads(v, req->offloads);
+    }
 }
 
 /* The only place where a control chain goes back. */
@@ -41,6 +49,8 @@ void vnet_ctrl_run(struct vnet *v)
     uint32_t budget = vq->size;
     int rc = 0;
 
+    if (v->dev.resting)
+        return;
     do {
         vq_disable_kicks(vq);
         while (budget > 0 && (rc = vq_pop(vq, &v->chain)) > 0) {

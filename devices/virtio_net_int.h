@@ -4,7 +4,8 @@
 
 /*
  * Between the files of the network device: virtio_net.c (life, features,
- * configuration), _rx.c, _tx.c and _ctrl.c. Nobody else includes this.
+ * configuration), _rx.c, _tx.c, _ctrl.c and _state.c (a machine that pauses).
+ * Nobody else includes this.
  * Threads: the loop's, apart from what is said to be atomic or immutable.
  */
 
@@ -37,6 +38,16 @@ struct vnet_buf_list {
     struct vnet_buf *last;
 };
 
+/*
+ * Heads of chains that were taken from a ring, in its order, before the device
+ * rested, and are neither used nor looked at: that comes anew with their use.
+ */
+struct vnet_kept {
+    uint16_t next; /* heads[next .. num) */
+    uint16_t num;
+    uint16_t heads[VNET_QUEUE_SIZE];
+};
+
 struct vnet_pair;
 
 struct vnet_read {
@@ -58,6 +69,7 @@ struct vnet_rx {
     struct vnet_buf bufs[VNET_QUEUE_SIZE];
     struct vnet_buf *free_bufs;
     uint32_t bufs_made;            /* the others were never used */
+    struct vnet_kept kept;         /* come after the stock, before the ring */
     struct vnet_buf_list stock;    /* taken from the ring, for coming frames */
     struct vnet_buf_list returned; /* by this batch's reads, before the stock */
     struct vnet_read reads[VNET_MAX_READS];
@@ -79,6 +91,8 @@ struct vnet_tx {
     struct vnet_write *free_writes;
     uint32_t writes_made; /* the others were never used */
     uint32_t in_flight;
+    struct vnet_kept kept; /* come before the ring; the limiter knows them */
+    uint16_t num_returned; /* of this batch, at the front of them */
     struct ev_timer later; /* goes on after the limiter, or with bad frames */
 };
 
@@ -102,6 +116,8 @@ struct vnet {
     /* io thread */
     bool active;
     bool resetting;      /* virtio_reset_done() is owed */
+    bool rest_begins;    /* inside of vnet_rest() */
+    bool loaded;         /* and not woken */
     uint16_t num_pairs;  /* that the guest uses, 0 while not active */
     uint16_t ctrl_queue; /* its index; 0: none */
     uint32_t offloads;   /* NET_OFFLOAD_* in force towards the guest */
@@ -113,6 +129,11 @@ struct vnet {
     struct vq_chain chain; /* scratch */
     struct log_limit log_limit;
 };
+
+static inline struct vnet *vnet_of(struct virtio_dev *dev)
+{
+    return container_of(dev, struct vnet, dev);
+}
 
 static inline struct virtq *vnet_rxq(struct vnet_pair *p)
 {
@@ -133,6 +154,9 @@ void vnet_signal_later(struct vnet_pair *p);
 void vnet_break(struct vnet *v);
 /* A frame came back after a reset: the last one ends it. */
 void vnet_frame_is_back(struct vnet *v);
+uint32_t vnet_in_flight(const struct vnet *v);
+/* Takes the interrupt decisions of this turn now. */
+void vnet_signal_now(struct vnet_pair *p);
 /* Offers frames on pairs [0, n) only; 0 or -errno. */
 int vnet_set_pairs(struct vnet *v, uint16_t n) MUST_CHECK;
 int vnet_set_offloads(struct vnet *v, uint32_t offloads) MUST_CHECK;
@@ -145,6 +169,8 @@ void vnet_rx_run(struct vnet_pair *p);
 /* The guest has put buffers into the ring. */
 void vnet_rx_kick(struct vnet_pair *p);
 void vnet_rx_stop(struct vnet_pair *p);
+/* At rest: what was taken from the ring is kept as heads. */
+void vnet_rx_keep(struct vnet_pair *p);
 
 /* --- virtio_net_tx.c ----------------------------------------------------- */
 
@@ -156,5 +182,20 @@ void vnet_tx_stop(struct vnet_pair *p);
 
 void vnet_ctrl_run(struct vnet *v);
 void vnet_ctrl_stop(struct vnet *v);
+
+/* --- virtio_net_state.c -------------------------------------------------- */
+
+/* While it rests a frame came back: the last one ends that. */
+void vnet_rest_step(struct vnet *v);
+/* Puts a head behind the first `at` of those that are left. */
+void vnet_keep(struct vnet_kept *k, uint16_t at, uint16_t head);
+/* The first of those, which is taken away, or false. */
+bool vnet_take_kept(struct vnet_kept *k, uint16_t *out_head);
+
+/* What struct virtio_ops asks for. */
+int vnet_rest(struct virtio_dev *dev);
+void vnet_wake(struct virtio_dev *dev);
+void vnet_save(struct virtio_dev *dev, struct state_out *out);
+int vnet_load(struct virtio_dev *dev, struct state_in *in, struct errmsg *err);
 
 #endif

@@ -124,6 +124,7 @@ uint64_t vnet_features_close(uint64_t features)
         {VIRTIO_NET_F_GUEST_ECN,
          VNET_BIT(VIRTIO_NET_F_GUEST_TSO4) | VNET_BIT(VIRTIO_NET_F_GUEST_TSO6)},
         {VIRTIO_NET_F_MQ, VNET_BIT(VIRTIO_NET_F_CTRL_VQ)},
+        {VIRTIO_NET_F_GUEST_ANNOUNCE, VNET_BIT(VIRTIO_NET_F_CTRL_VQ)},
         {VIRTIO_NET_F_CTRL_GUEST_OFFLOADS, VNET_BIT(VIRTIO_NET_F_CTRL_VQ)},
     };
 
@@ -201,5 +202,11 @@ int vnet_parse_ctrl(const struct vq_chain *chain, uint64_t features,
     if (g_head[0] == VIRTIO_NET_CTRL_GUEST_OFFLOADS &&
         g_head[1] == VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET)
         return vnet_parse_offloads(chain, features, out);
+    if (g_head[0] == VIRTIO_NET_CTRL_ANNOUNCE &&
+        g_head[1] == VIRTIO_NET_CTRL_ANNOUNCE_ACK &&
+        vnet_has(features, VIRTIO_NET_F_GUEST_ANNOUNCE)) {
+        out->op = VNET_CTRL_ANNOUNCED;
+        return 0;
+    }
     return -EINVAL;
 }

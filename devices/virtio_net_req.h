@@ -35,7 +35,11 @@ uint64_t vnet_features_close(uint64_t features);
 /* The guest offload features (VIRTIO_NET_F_GUEST_*) as NET_OFFLOAD_*. */
 uint32_t vnet_offloads_of(uint64_t features);
 
-enum vnet_ctrl_op { VNET_CTRL_SET_PAIRS, VNET_CTRL_SET_OFFLOADS };
+enum vnet_ctrl_op {
+    VNET_CTRL_SET_PAIRS,
+    VNET_CTRL_SET_OFFLOADS,
+    VNET_CTRL_ANNOUNCED, /* the guest has told where it is */
+};
 struct vnet_ctrl {
     enum vnet_ctrl_op op;
     uint16_t pairs;    /* 1 .. max_pairs */

@@ -97,6 +97,16 @@ static void vnet_rx_give_up(struct vnet_pair *p, uint16_t head)
     vnet_signal_later(p);
 }
 
+/* Kept chains come first, then the ring's. As vq_pop(). */
+static int vnet_rx_next(struct vnet_pair *p)
+{
+    uint16_t head = 0;
+
+    if (vnet_take_kept(&p->rx.kept, &head))
+        return vq_pop_again(vnet_rxq(p), head, &p->v->chain);
+    return vq_pop(vnet_rxq(p), &p->v->chain);
+}
+
 /* The next chain of the ring that can be used: 1, 0 none, or -EPROTO. */
 static int vnet_rx_pop(struct vnet_pair *p, struct vnet_buf **out_buf)
 {
@@ -106,7 +116,7 @@ static int vnet_rx_pop(struct vnet_pair *p, struct vnet_buf **out_buf)
     int rc;
 
     /* Bad ones are few, or the loop of this turn ends without a buffer. */
-    while (tries-- > 0 && (rc = vq_pop(vnet_rxq(p), &p->v->chain)) != 0) {
+    while (tries-- > 0 && (rc = vnet_rx_next(p)) != 0) {
         if (rc < 0)
             return rc;
         if (c->num_readable > 0 || c->writable_bytes < NET_HDR_BYTES) {
@@ -307,6 +317,10 @@ static void vnet_on_received(struct net_frame *f, int32_t result)
     if (rx->in_flight > 0)
         return;
     vnet_rx_end_batch(p, rx->begun);
+    if (v->dev.resting) {
+        vnet_rest_step(v);
+        return;
+    }
     if (!p->running || !vnet_link_is_up(v))
         return;
     if (rx->dry)
@@ -400,7 +414,7 @@ void vnet_rx_run(struct vnet_pair *p)
     int rc;
 
     if (!p->running || rx->in_flight > 0 || rx->later.heap_index_ != 0 ||
-        !vnet_link_is_up(p->v))
+        !vnet_link_is_up(p->v) || p->v->dev.resting)
         return;
     if (vnet_rxq(p)->stopped)
         return; /* its buffers, the stock's too, are the driver's again */
@@ -453,6 +467,20 @@ void vnet_rx_init(struct vnet_pair *p)
     rx->hungry = false;
     rx->meagre = false;
     rx->bufs_made = 0;
+    rx->kept.next = 0;
+    rx->kept.num = 0;
+}
+
+void vnet_rx_keep(struct vnet_pair *p)
+{
+    struct vnet_buf *b;
+    uint16_t at = 0;
+
+    /* What is kept already was taken later. */
+    while ((b = vnet_list_take(&p->rx.stock))) {
+        vnet_keep(&p->rx.kept, at++, b->head);
+        vnet_buf_free(&p->rx, b);
+    }
 }
 
 void vnet_rx_stop(struct vnet_pair *p)

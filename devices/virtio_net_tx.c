@@ -17,6 +17,15 @@ static void vnet_tx_complete(struct vnet_pair *p, uint16_t head)
     vnet_signal_later(p);
 }
 
+/* All of a batch are back. */
+static void vnet_tx_resume(struct vnet_pair *p)
+{
+    if (p->v->dev.resting)
+        vnet_rest_step(p->v);
+    else
+        vnet_tx_run(p);
+}
+
 static void vnet_on_sent(struct net_frame *f, int32_t result)
 {
     struct vnet_write *w = f->arg;
@@ -30,6 +39,12 @@ static void vnet_on_sent(struct net_frame *f, int32_t result)
         vnet_frame_is_back(v);
         return;
     }
+    if (result == -ECANCELED) { /* by a rest: it is still to be sent */
+        vnet_keep(&p->tx.kept, p->tx.num_returned++, w->head);
+        if (p->tx.in_flight == 0)
+            vnet_tx_resume(p);
+        return;
+    }
     if (result == 0) {
         v->stats.tx_frames++;
         v->stats.tx_bytes += f->bytes;
@@ -41,7 +56,7 @@ static void vnet_on_sent(struct net_frame *f, int32_t result)
     }
     vnet_tx_complete(p, w->head);
     if (p->tx.in_flight == 0)
-        vnet_tx_run(p);
+        vnet_tx_resume(p);
 }
 
 static void vnet_tx_submit(struct vnet_pair *p,
@@ -83,9 +98,10 @@ static int vnet_tx_wait(struct vnet_pair *p, uint64_t deadline_ns)
 
 /*
  * The chain in v->chain. 1: it is dealt with; 0: it went back into the ring
- * and the limiter's timer runs; or -errno.
+ * and the limiter's timer runs; or -errno. `paid`: the limiter let it pass
+ * already.
  */
-static int vnet_tx_one(struct vnet_pair *p)
+static int vnet_tx_one(struct vnet_pair *p, bool paid)
 {
     struct vnet *v = p->v;
     struct virtio_net_hdr_v1 hdr;
@@ -106,7 +122,7 @@ static int vnet_tx_one(struct vnet_pair *p)
         vnet_tx_complete(p, v->chain.head);
         return 1;
     }
-    when = rate_limit_take(&v->tx_limit, bytes, util_now_ns());
+    when = paid ? 0 : rate_limit_take(&v->tx_limit, bytes, util_now_ns());
     if (when) {
         counter_add(&v->stats.tx_throttled, 1);
         vq_unpop(vnet_txq(p));
@@ -117,18 +133,29 @@ static int vnet_tx_one(struct vnet_pair *p)
     return 1;
 }
 
+/* Kept chains come first, then the ring's. As vq_pop(). */
+static int vnet_tx_pop(struct vnet_pair *p, bool *out_kept)
+{
+    uint16_t head = 0;
+
+    *out_kept = vnet_take_kept(&p->tx.kept, &head);
+    if (*out_kept)
+        return vq_pop_again(vnet_txq(p), head, &p->v->chain);
+    return vq_pop(vnet_txq(p), &p->v->chain);
+}
+
 /* Takes what the free slots allow. 1: there may be more; 0: all; -errno. */
 static int vnet_tx_fill(struct vnet_pair *p, uint32_t *budget)
 {
-    struct virtq *vq = vnet_txq(p);
+    bool kept = false;
     int rc = 1;
 
     while (p->tx.in_flight<VNET_MAX_WRITES && * budget> 0) {
-        rc = vq_pop(vq, &p->v->chain);
+        rc = vnet_tx_pop(p, &kept);
         if (rc <= 0)
             return rc;
         (*budget)--;
-        rc = vnet_tx_one(p);
+        rc = vnet_tx_one(p, kept);
         if (rc <= 0)
             return rc;
     }
@@ -142,10 +169,12 @@ void vnet_tx_run(struct vnet_pair *p)
     uint32_t budget = vq->size;
     int rc;
 
-    if (!p->running || p->tx.in_flight > 0 || p->tx.later.heap_index_ != 0)
+    if (!p->running || p->tx.in_flight > 0 || p->tx.later.heap_index_ != 0 ||
+        p->v->dev.resting)
         return; /* goes on when these are over */
     if (budget == 0)
         return; /* the driver has not set this queue up */
+    p->tx.num_returned = 0;
     do {
         vq_disable_kicks(vq);
         rc = vnet_tx_fill(p, &budget);
@@ -164,6 +193,8 @@ void vnet_tx_init(struct vnet_pair *p)
     assert(p->tx.in_flight == 0);
     p->tx.free_writes = NULL;
     p->tx.writes_made = 0;
+    p->tx.kept.next = 0;
+    p->tx.kept.num = 0;
 }
 
 void vnet_tx_stop(struct vnet_pair *p)

@@ -314,6 +314,17 @@ int vq_pop(struct virtq *vq, struct vq_chain *out)
     return 1;
 }
 
+int vq_pop_again(struct virtq *vq, uint16_t head, struct vq_chain *out)
+{
+    if (vq->broken)
+        return -EPROTO;
+    if (!vq_is_up(vq))
+        return 0;
+    if (head >= vq->size || vq_walk_chain(vq, head, out))
+        return vq_break(vq);
+    return 1;
+}
+
 void vq_unpop(struct virtq *vq)
 {
     if (!vq_is_up(vq))

@@ -102,6 +102,14 @@ int vq_pop(struct virtq *vq, struct vq_chain *out) MUST_CHECK;
 /* Puts the last popped chain back, to be popped again (only the last one). */
 void vq_unpop(struct virtq *vq);
 
+/*
+ * A chain that was popped once, by this device or the one that was saved, and
+ * not pushed since: looked at anew, as all of it may have changed. Returns as
+ * vq_pop() does.
+ */
+int vq_pop_again(struct virtq *vq, uint16_t head,
+                 struct vq_chain *out) MUST_CHECK;
+
 /* Completes a request; `used_bytes` were written to its writable part. */
 void vq_push(struct virtq *vq, uint16_t head, uint32_t used_bytes);
 

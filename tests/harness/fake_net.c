@@ -15,6 +15,20 @@ static struct fnet *fnet_of(struct net_back *b)
     return container_of(b, struct fnet, base);
 }
 
+static struct net_frame *fnet_shift(struct net_frame **list, uint32_t *num)
+{
+    struct net_frame *f = list[0];
+
+    (*num)--;
+    memmove(list, list + 1, *num * sizeof(struct net_frame *));
+    return f;
+}
+
+static void fnet_end(struct net_frame *f)
+{
+    f->done(f, -ECANCELED);
+}
+
 static int fnet_start(struct net_back *b, struct evloop *loop,
                       const struct net_events *events, void *arg)
 {
@@ -73,6 +87,21 @@ static void fnet_cancel(struct net_back *b)
         fnet_give_back(n, -ECANCELED);
 }
 
+/* In the order of the calls, as no frame is ever begun here. */
+static void fnet_rest(struct net_back *b)
+{
+    struct fnet *n = fnet_of(b);
+
+    n->rests++;
+    memset(n->wait, 0, sizeof(n->wait));
+    while (!n->rest_keeps && n->num_tx > 0)
+        fnet_end(fnet_shift(n->tx, &n->num_tx));
+    for (uint16_t p = 0; p < NET_MAX_PAIRS && !n->rest_keeps; p++) {
+        while (n->num_rx[p] > 0)
+            fnet_end(fnet_shift(n->rx[p], &n->num_rx[p]));
+    }
+}
+
 static int fnet_set_offloads(struct net_back *b, uint32_t offloads)
 {
     if (fnet_of(b)->set_result == 0)
@@ -99,6 +128,7 @@ static const struct net_back_ops fnet_ops = {
     .tx = fnet_tx,
     .tx_flush = fnet_tx_flush,
     .cancel = fnet_cancel,
+    .rest = fnet_rest,
     .set_offloads = fnet_set_offloads,
     .set_pairs = fnet_set_pairs,
     .free = fnet_free,

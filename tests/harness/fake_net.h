@@ -42,6 +42,8 @@ struct fnet {
     uint32_t waits;
     uint32_t flushes;
     uint32_t cancels;
+    uint32_t rests;
+    bool rest_keeps;   /* frames end by themselves, as those of a TAP do */
     bool cancel_keeps; /* frames stay with us after a cancel */
     uint32_t offloads;
     uint16_t active_pairs;

@@ -557,6 +557,175 @@ static void test_cancel_leaves_no_write_behind(void **state)
     /* teardown frees it, which asserts that nothing is under way */
 }
 
+/* --- a device that rests -------------------------------------------------- */
+
+static void rest(struct fixture *x)
+{
+    x->back->ops->rest(x->back);
+    loop_run_for(x->loop, 5);
+    for (unsigned i = 0; i < NUM; i++) {
+        assert_int_not_equal(x->rx[i].result, PENDING);
+        assert_int_not_equal(x->tx[i].result, PENDING);
+    }
+}
+
+static void test_rest_keeps_a_frame_half_received(void **state)
+{
+    struct fixture *x = *state;
+    const uint8_t head[10] = {0, 0, 0, 30, 1, 2, 3, 4, 5, 6};
+    uint8_t tail[24];
+
+    for (uint8_t i = 0; i < 24; i++)
+        tail[i] = (uint8_t)(7 + i);
+    rx(x, 0, ROOM);
+    rx(x, 1, ROOM);
+    peer_send(x, head, sizeof(head));
+    loop_run_for(x->loop, 5);
+    for (int again = 0; again < 2; again++) { /* also twice */
+        rest(x);
+        assert_int_equal(x->rx[0].result, -ECANCELED);
+    }
+    memset(x->rx[0].data, 0xff, ROOM); /* not ours any more */
+    peer_send(x, tail, sizeof(tail));
+    peer_frame(x, 60, 5);
+    assert_true(loop_run_is_idle(x->loop)); /* nothing is read */
+    rx(x, 2, 30);                           /* other room, just enough */
+    rx(x, 3, ROOM);
+    wait_rx(x, 3, 60);
+    assert_int_equal(x->rx[2].result, 30);
+    expect(&x->rx[2], 30, 1);
+    expect(&x->rx[3], 60, 5);
+}
+
+static void test_rest_then_room_too_small_for_the_frame(void **state)
+{
+    struct fixture *x = *state;
+    const uint8_t head[10] = {0, 0, 0, 30, 1, 2, 3, 4, 5, 6};
+    const uint8_t tail[24] = {0};
+
+    rx(x, 0, ROOM);
+    peer_send(x, head, sizeof(head));
+    loop_run_for(x->loop, 5);
+    rest(x);
+    peer_send(x, tail, sizeof(tail));
+    peer_frame(x, 20, 5);
+    rx(x, 1, 29);
+    rx(x, 2, 29);
+    wait_rx(x, 2, 20);
+    assert_int_equal(x->rx[1].result, -EMSGSIZE);
+    assert_int_equal(x->rx[1].data[0], 0xee);
+    expect(&x->rx[2], 20, 5);
+}
+
+static void test_cancel_after_a_rest_skips_the_rest_of_the_frame(void **state)
+{
+    struct fixture *x = *state;
+    const uint8_t head[10] = {0, 0, 0, 30, 1, 2, 3, 4, 5, 6};
+    const uint8_t tail[24] = {0};
+
+    rx(x, 0, ROOM);
+    peer_send(x, head, sizeof(head));
+    loop_run_for(x->loop, 5);
+    rest(x);
+    x->back->ops->cancel(x->back);
+    peer_send(x, tail, sizeof(tail));
+    peer_frame(x, 60, 5);
+    rx(x, 1, ROOM);
+    wait_rx(x, 1, 60);
+    expect(&x->rx[1], 60, 5);
+}
+
+/* Reads under way bring what they bring; no frame is lost, byte by byte. */
+static void test_rest_at_each_byte_loses_nothing(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t msg[2 * (4 + 20)] = {0, 0, 0, 20};
+    unsigned frames = 0;
+
+    for (uint8_t i = 0; i < 20; i++)
+        msg[4 + i] = (uint8_t)(40 + i);
+    memcpy(msg + 24, msg, 24);
+    for (size_t i = 0; i < sizeof(msg); i++) {
+        rx(x, 0, ROOM);
+        peer_send(x, msg + i, 1);
+        if (i % 3)
+            loop_run_for(x->loop, 1);
+        if (x->rx[0].result == PENDING)
+            rest(x);
+        if (x->rx[0].result == 20) {
+            expect(&x->rx[0], 20, 40);
+            frames++;
+        }
+    }
+    assert_true(frames >= 1);
+    if (frames == 1) { /* the last byte was not read */
+        rx(x, 1, ROOM);
+        wait_rx(x, 1, 20);
+    }
+}
+
+static void test_rest_ends_a_frame_half_sent_afterwards(void **state)
+{
+    struct fixture *x = *state;
+    size_t total = NUM * (60000 + 4);
+    uint8_t *got = malloc(total);
+    unsigned sent = 0;
+    size_t n;
+
+    assert_non_null(got);
+    for (unsigned i = 0; i < NUM; i++)
+        tx(x, i, 60000, (uint8_t)i);
+    flush(x);
+    loop_run_for(x->loop, 5);
+    rest(x);
+    for (unsigned i = 0; i < NUM; i++) {
+        /* sent ones, then those that are to be sent again */
+        assert_int_equal(x->tx[i].result,
+                         sent == i && x->tx[i].result == 0 ? 0 : -ECANCELED);
+        sent += x->tx[i].result == 0;
+        memset(x->tx[i].data, 0xff, 60000);
+    }
+    assert_true(sent > 0 && sent < NUM);
+    assert_true(loop_run_is_idle(x->loop));
+    flush(x); /* as at a wake */
+    n = drain(x, got, total);
+    assert_int_equal(n, sent * 60004u);
+    for (unsigned i = 0; i < sent; i++)
+        expect_frame(got + i * 60004u, 60000, (uint8_t)i);
+    tx(x, 7, 100, 77);
+    flush(x);
+    assert_int_equal(drain(x, got, 104), 104);
+    expect_frame(got, 100, 77);
+    free(got);
+}
+
+static void test_rest_that_ends_before_its_write_does(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t got[200];
+
+    tx(x, 0, 60, 1);
+    flush(x);
+    x->back->ops->rest(x->back);
+    assert_int_equal(x->tx[0].result, PENDING); /* the kernel has it */
+    flush(x);
+    assert_int_equal(drain(x, got, 64), 64);
+    loop_run_for(x->loop, 2);
+    assert_int_equal(x->tx[0].result, 0);
+    expect_frame(got, 60, 1);
+}
+
+static void test_rest_of_a_frame_not_begun_gives_it_back(void **state)
+{
+    struct fixture *x = *state;
+
+    tx(x, 0, 60, 1);
+    tx(x, 1, 60, 2);
+    rest(x);
+    assert_int_equal(x->tx[0].result, -ECANCELED);
+    assert_int_equal(x->tx[1].result, -ECANCELED);
+}
+
 /* --- opening ------------------------------------------------------------- */
 
 static void test_adopt_refuses_what_is_no_stream(void **state)
@@ -617,6 +786,13 @@ int main(void)
         LINE(test_cancel_skips_the_rest_of_a_frame_half_received),
         LINE(test_cancel_while_a_read_is_under_way),
         LINE(test_cancel_leaves_no_write_behind),
+        LINE(test_rest_keeps_a_frame_half_received),
+        LINE(test_rest_then_room_too_small_for_the_frame),
+        LINE(test_cancel_after_a_rest_skips_the_rest_of_the_frame),
+        LINE(test_rest_at_each_byte_loses_nothing),
+        LINE(test_rest_ends_a_frame_half_sent_afterwards),
+        LINE(test_rest_that_ends_before_its_write_does),
+        LINE(test_rest_of_a_frame_not_begun_gives_it_back),
         cmocka_unit_test(test_adopt_refuses_what_is_no_stream),
         cmocka_unit_test(test_connect_names_the_path_and_the_remedy),
     };

@@ -36,8 +36,8 @@ static void test_offers_what_the_network_can_do(void **state)
     const struct ng_args tap = {.mtu = 9000, .pairs = 4};
     const struct ng_args plain = {.plain = true};
     struct net_guest *g = ng_new(&tap);
-    const uint64_t always =
-        NG_BIT(MAC) | NG_BIT(STATUS) | NG_BIT(MRG_RXBUF) | NG_BIT(CTRL_VQ);
+    const uint64_t always = NG_BIT(MAC) | NG_BIT(STATUS) | NG_BIT(MRG_RXBUF) |
+                            NG_BIT(CTRL_VQ) | NG_BIT(GUEST_ANNOUNCE);
 
     (void)state;
     assert_int_equal(g->dev->device_id, VIRTIO_ID_NET);
