@@ -128,6 +128,8 @@ static void step(struct target *t, struct fuzz_in *in)
     case 6:
         if (fuzz_rarely(in, 4))
             ops->cancel(t->back);
+        else if (fuzz_rarely(in, 4))
+            ops->rest(t->back);
         if (fuzz_rarely(in, 64))
             (void)shutdown(t->peer, SHUT_RDWR);
         break;

@@ -160,6 +160,25 @@ static void change(struct target *t, struct fuzz_in *in)
     }
 }
 
+/* All that was taken is pushed, or back in its ring. */
+static void rest(struct target *t)
+{
+    uint32_t before = t->d.rests;
+
+    if (fdrv_rest(&t->d) == -EINPROGRESS) {
+        mem_disk_complete_all(&t->disk[0]);
+        mem_disk_complete_all(&t->disk[1]);
+        fuzz_must(t->d.rests == before + 1);
+    }
+    fuzz_must(t->disk[0].num_held == 0 && t->disk[1].num_held == 0);
+    for (uint16_t q = 0; q < NUM_QUEUES; q++) {
+        const struct virtq *vq = &t->dev->vq[q];
+
+        fuzz_must(vq->broken || vq->next_avail == vq->next_used);
+    }
+    fdrv_wake(&t->d);
+}
+
 static void step(struct target *t, struct fuzz_in *in)
 {
     struct mem_disk *m = &t->disk[fuzz_below(in, 2)];
@@ -189,6 +208,8 @@ static void step(struct target *t, struct fuzz_in *in)
         if (fuzz_rarely(in, 8)) {
             reset(t);
             fuzz_must(attach(t) == 0);
+        } else if (fuzz_rarely(in, 4)) {
+            rest(t);
         }
         break;
     case 11:

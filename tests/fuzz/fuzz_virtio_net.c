@@ -174,6 +174,23 @@ static void network(struct target *t, struct fuzz_in *in)
     forget_sent(t);
 }
 
+static void rest(struct target *t)
+{
+    uint32_t before = t->d.rests;
+    bool held = fdrv_rest(&t->d) == -EINPROGRESS;
+
+    while (held && t->d.rests == before) {
+        bool moved = fnet_step_tx(&t->net);
+
+        for (uint16_t p = 0; p < t->net.base.max_pairs; p++)
+            moved |= fnet_step_rx(&t->net, p);
+        fuzz_must(moved);
+        forget_sent(t);
+    }
+    fuzz_must(t->net.num_tx == 0 && t->net.num_rx[0] == 0);
+    fdrv_wake(&t->d);
+}
+
 static void step(struct target *t, struct fuzz_in *in)
 {
     uint16_t q = (uint16_t)fuzz_below(in, t->dev->num_queues);
@@ -209,6 +226,9 @@ static void step(struct target *t, struct fuzz_in *in)
             t->net.cancel_keeps = fuzz_below(in, 2);
             reset(t);
             attach(t);
+        } else if (fuzz_rarely(in, 4)) {
+            t->net.rest_keeps = fuzz_below(in, 2);
+            rest(t);
         }
         break;
     case 14:
