@@ -298,6 +298,9 @@ static void vblk_init_config(struct vblk *b, const struct disk *disk)
     vblk_offer(b, VIRTIO_BLK_F_SEG_MAX);
     vblk_offer(b, VIRTIO_BLK_F_BLK_SIZE);
     vblk_init_topology(b, disk);
+    /* This and discards are hints of the storage that a machine was saved with:
+     * nothing breaks where another has them not. */
+    dev->loadable = 1ull << VIRTIO_BLK_F_TOPOLOGY;
     if (dev->num_queues > 1)
         vblk_offer(b, VIRTIO_BLK_F_MQ);
     if (disk->read_only) {
@@ -307,9 +310,7 @@ static void vblk_init_config(struct vblk *b, const struct disk *disk)
     if (!b->unsafe_cache)
         vblk_offer(b, VIRTIO_BLK_F_FLUSH);
     vblk_init_ranges(b, disk);
-    /* Both were hints of the storage that a machine was saved with. */
-    dev->loadable = 1ull << VIRTIO_BLK_F_DISCARD | 1ull
-                                                       << VIRTIO_BLK_F_TOPOLOGY;
+    dev->loadable |= 1ull << VIRTIO_BLK_F_DISCARD;
 }
 
 static uint16_t vblk_num_queues(const struct vblk_args *args)

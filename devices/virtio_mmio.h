@@ -54,10 +54,12 @@ void virtio_mmio_wake(struct virtio_mmio *m); /* idempotent */
 
 /*
  * Registers, queues and what the device has beside them, as sections `name` and
- * `name`/state. Loading takes a fresh transport of the same device and leaves
- * it at rest: virtio_mmio_wake() starts it. Everything read is hostile; on an
- * error the transport is fit for nothing but shutdown and free. -EBADMSG,
- * -ENOTSUP or -errno with a line.
+ * `name`/state, which has at most STATE_NAME_MAX bytes. Saving is for a device
+ * at rest. Loading takes a fresh transport of the same device, on guest memory
+ * as it was saved, after virtio_mmio_show_registers() if that is to come, and
+ * leaves it at rest: virtio_mmio_wake() starts it. Everything read is hostile;
+ * on an error the transport is fit for nothing but shutdown and free. -EBADMSG,
+ * -EINVAL, -ENOTSUP or -errno with a line.
  */
 void virtio_mmio_save(struct virtio_mmio *m, const char *name,
                       struct state_out *out);
