@@ -228,6 +228,51 @@ void i8042_get_stats(const struct i8042 *kbc, struct i8042_stats *out)
     counters_copy(out, &kbc->stats, sizeof(*out));
 }
 
+/* --- saved machines ------------------------------------------------------ */
+
+void i8042_save(struct i8042 *kbc, struct state_out *out)
+{
+    (void)pthread_mutex_lock(&kbc->lock);
+    state_put_u8(out, kbc->config);
+    state_put_u8(out, kbc->output);
+    state_put_u8(out, kbc->output_full);
+    state_put_u8(out, kbc->pending);
+    state_put_u8(out, (uint8_t)kbc->num_keys);
+    state_put_u8(out, (uint8_t)kbc->next_key);
+    state_put_bytes(out, kbc->keys, kbc->num_keys);
+    (void)pthread_mutex_unlock(&kbc->lock);
+}
+
+int i8042_load(struct i8042 *kbc, struct state_in *in)
+{
+    uint8_t keys[KBC_KEYS_MAX];
+    uint8_t config = state_get_u8(in);
+    uint8_t output = state_get_u8(in);
+    bool output_full = state_get_bool(in);
+    uint8_t pending = state_get_u8(in);
+    uint8_t num_keys = state_get_u8(in);
+    uint8_t next_key = state_get_u8(in);
+
+    if (num_keys > KBC_KEYS_MAX || next_key > num_keys)
+        return -EBADMSG;
+    if (pending && pending != KBC_WRITE_CONFIG && pending != KBC_WRITE_OUTPUT)
+        return -EBADMSG;
+    state_get_bytes(in, keys, num_keys);
+    if (state_done(in))
+        return -EBADMSG;
+    (void)pthread_mutex_lock(&kbc->lock);
+    kbc->config = config;
+    kbc->output = output;
+    kbc->output_full = output_full;
+    kbc->pending = pending;
+    kbc->num_keys = num_keys;
+    kbc->next_key = next_key;
+    memcpy(kbc->keys, keys, num_keys);
+    kbc_raise_locked(kbc);
+    (void)pthread_mutex_unlock(&kbc->lock);
+    return 0;
+}
+
 void i8042_free(struct i8042 *kbc)
 {
     if (!kbc)

@@ -13,6 +13,7 @@
 
 #include "vmm/bus.h"
 #include "vmm/counter.h"
+#include "vmm/state.h"
 #include "vmm/stop.h"
 
 #define I8042_NUM_PORTS 5u /* data at 0, status and command at 4 */
@@ -42,6 +43,15 @@ struct i8042_stats {
 };
 /* Thread: any. */
 void i8042_get_stats(const struct i8042 *kbc, struct i8042_stats *out);
+
+/*
+ * All of a section; the vCPUs stopped. -EBADMSG: nothing was taken over. Load
+ * raises the interrupt for keys that wait, so it comes after the interrupt
+ * controller's own state.
+ */
+#define I8042_STATE_VERSION 1u
+void i8042_save(struct i8042 *kbc, struct state_out *out);
+int i8042_load(struct i8042 *kbc, struct state_in *in) MUST_CHECK;
 
 void i8042_free(struct i8042 *kbc); /* NULL is fine */
 

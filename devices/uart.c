@@ -2,6 +2,7 @@
 #include "devices/uart.h"
 
 #include "devices/char_out.h"
+#include "devices/uart_int.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 
@@ -15,44 +16,10 @@
 
 /* 16550A. spec: PC16550D data sheet. threads: vcpu (registers), io (input) */
 
-#define UART_RX_BYTES      64u /* deeper than the 16 of the real one */
 #define UART_RX_LOW        32u /* input goes on when no more than this waits */
 #define UART_FLUSH_MS      500
 #define UART_IIR_FIFO_ON   0xc0u
-#define UART_IER_MASK      0x0fu
-#define UART_MCR_MASK      0x1fu
 #define UART_LINES_PRESENT (UART_MSR_DCD | UART_MSR_DSR | UART_MSR_CTS)
-
-struct uart {
-    /* immutable */
-    struct evloop *loop;
-    struct log *log;
-    int irq_fd; /* borrowed */
-    int in_fd;  /* borrowed */
-    int room_fd;
-    struct char_out *out; /* NULL: nowhere */
-
-    /* io thread */
-    struct ev_fd in;
-    struct ev_counter room;
-    bool in_gone;
-
-    /* guarded by lock */
-    pthread_mutex_t lock;
-    uint8_t ier;
-    uint8_t lcr;
-    uint8_t mcr;
-    uint8_t scr;
-    uint8_t divisor[2];
-    bool fifo_on;
-    bool overrun;
-    bool thr_pending; /* "transmitter empty" not yet seen in IIR */
-    bool in_paused;   /* the FIFO was full: the input is not watched */
-    uint32_t rx_start;
-    uint32_t rx_used;
-    uint8_t rx[UART_RX_BYTES];
-    struct uart_stats stats; /* read by any */
-};
 
 /* What a register access leaves to do once the lock is free. */
 struct uart_todo {
@@ -110,7 +77,7 @@ static uint8_t uart_cause_locked(const struct uart *u)
     return UART_IIR_NO_INT;
 }
 
-static bool uart_has_cause_locked(const struct uart *u)
+bool uart_has_cause_locked(const struct uart *u)
 {
     return uart_cause_locked(u) != UART_IIR_NO_INT;
 }
@@ -371,17 +338,48 @@ static void uart_on_input(struct ev_fd *w, uint32_t revents)
         uart_receive(u, buf, (size_t)n);
 }
 
-static void uart_on_room(struct ev_counter *c, uint64_t count)
+/* Unless there is a reason not to. */
+static void uart_watch_input(struct uart *u)
 {
-    struct uart *u = c->arg;
+    bool paused;
     int rc;
 
-    (void)count;
-    if (u->in_gone || u->in.slot_ != 0)
+    (void)pthread_mutex_lock(&u->lock);
+    paused = u->in_paused;
+    (void)pthread_mutex_unlock(&u->lock);
+    if (paused || u->resting || u->in_gone || u->in.slot_ != 0)
         return;
     rc = evloop_fd_add(u->loop, &u->in, u->in_fd, POLLIN, uart_on_input, u);
     if (rc)
         uart_end_input(u, rc);
+}
+
+static void uart_on_room(struct ev_counter *c, uint64_t count)
+{
+    (void)count;
+    uart_watch_input(c->arg);
+}
+
+/* --- rest ---------------------------------------------------------------- */
+
+void uart_rest(struct uart *u)
+{
+    u->resting = true;
+    evloop_fd_del(u->loop, &u->in);
+}
+
+void uart_wake(struct uart *u)
+{
+    bool irq;
+
+    u->resting = false;
+    (void)pthread_mutex_lock(&u->lock);
+    irq = uart_has_cause_locked(u);
+    (void)pthread_mutex_unlock(&u->lock);
+    /* Whether the edge for it was seen before a save cannot be known. */
+    if (irq)
+        (void)eventfd_write(u->irq_fd, 1);
+    uart_watch_input(u);
 }
 
 /* --- life ---------------------------------------------------------------- */

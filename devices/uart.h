@@ -16,6 +16,7 @@
 #include "vmm/counter.h"
 #include "vmm/evloop.h"
 #include "vmm/log.h"
+#include "vmm/state.h"
 
 #define UART_NUM_PORTS 8u
 
@@ -42,6 +43,22 @@ void uart_get_stats(const struct uart *u, struct uart_stats *out);
 
 /* Bytes of output that were dropped. Thread: any. */
 uint64_t uart_dropped(struct uart *u);
+
+/*
+ * A machine that pauses: no input is taken while resting. Output that the guest
+ * has written goes on to its reader. Each idempotent. thread: io
+ */
+void uart_rest(struct uart *u);
+void uart_wake(struct uart *u);
+
+/*
+ * Registers, unread input and what is pending: all of a section, at rest, the
+ * vCPUs stopped. The interrupt of what is pending is raised again by
+ * uart_wake(). -EBADMSG: nothing was taken over.
+ */
+#define UART_STATE_VERSION 1u
+void uart_save(struct uart *u, struct state_out *out);
+int uart_load(struct uart *u, struct state_in *in) MUST_CHECK;
 
 /*
  * At the end of a VM, the vCPUs stopped: writes what output is left, waiting a

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/i8042.h"
 
+#include "tests/harness/state_box.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -221,6 +223,92 @@ static void test_i8042_keys_wait_until_the_driver_wants_them(void **state)
     (void)close(fd);
 }
 
+/* --- saved machines ------------------------------------------------------ */
+
+static void save(struct fixture *f, struct state_box *box)
+{
+    i8042_save(f->k, sbox_begin(box, I8042_STATE_VERSION));
+    sbox_end(box);
+}
+
+static void test_i8042_load_goes_on_in_the_middle_of_keys(void **state)
+{
+    struct fixture *f = *state;
+    struct i8042 *source = f->k;
+    struct stop_hook hook = {on_stop, f};
+    int fd = eventfd(0, EFD_NONBLOCK);
+    struct state_box box;
+    struct state_in s;
+
+    i8042_set_irq(f->k, fd);
+    out(f, 4, 0x60);
+    out(f, 0, 0x65);
+    assert_true(i8042_press_ctrl_alt_del(f->k));
+    assert_int_equal(in(f, 0), 0x1d);
+    out(f, 4, 0x60); /* a command that waits for its byte */
+    save(f, &box);
+    i8042_free(source);
+    assert_int_equal(i8042_new(&hook, &f->k), 0);
+    i8042_set_irq(f->k, fd);
+    (void)edges(fd);
+    s = sbox_in(&box);
+    assert_int_equal(i8042_load(f->k, &s), 0);
+    assert_int_equal(edges(fd), 1); /* the last one may have been lost */
+    assert_int_equal(in(f, 0), 0x38);
+    out(f, 0, 0x75); /* taken for the configuration */
+    assert_int_equal(in(f, 4) & 0x01, 0);
+    out(f, 4, 0x20);
+    assert_int_equal(in(f, 0), 0x75);
+    sbox_free(&box);
+    (void)close(fd);
+}
+
+static void test_i8042_load_keeps_an_answer(void **state)
+{
+    struct fixture *f = *state;
+    struct state_box box;
+    struct state_in s;
+
+    out(f, 4, 0xaa);
+    save(f, &box);
+    assert_int_equal(in(f, 0), 0x55);
+    assert_int_equal(in(f, 4) & 0x01, 0);
+    s = sbox_in(&box);
+    assert_int_equal(i8042_load(f->k, &s), 0);
+    assert_int_equal(in(f, 4) & 0x01, 1);
+    assert_int_equal(in(f, 0), 0x55);
+    sbox_free(&box);
+}
+
+static void test_i8042_load_refuses_impossible_values(void **state)
+{
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } bad[] = {{2, 2}, {3, 0xfe}, {4, 17}, {4, 1}, {5, 1}, {4, 255}};
+    struct fixture *f = *state;
+    struct state_box box;
+
+    out(f, 4, 0xaa);
+    save(f, &box);
+    (void)in(f, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        uint8_t old = box.bytes[bad[i].at];
+        struct state_in s = sbox_in(&box);
+
+        box.bytes[bad[i].at] = bad[i].value;
+        assert_int_equal(i8042_load(f->k, &s), -EBADMSG);
+        box.bytes[bad[i].at] = old;
+    }
+    for (size_t len = 0; len < box.len; len++) {
+        struct state_in s = sbox_in_part(&box, len);
+
+        assert_int_equal(i8042_load(f->k, &s), -EBADMSG);
+    }
+    assert_int_equal(in(f, 4) & 0x01, 0); /* as if nothing had been */
+    sbox_free(&box);
+}
+
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 int main(void)
@@ -233,6 +321,9 @@ int main(void)
         T(test_i8042_nothing_gets_stuck),
         T(test_i8042_ctrl_alt_del_translated_and_not),
         T(test_i8042_keys_wait_until_the_driver_wants_them),
+        T(test_i8042_load_goes_on_in_the_middle_of_keys),
+        T(test_i8042_load_keeps_an_answer),
+        T(test_i8042_load_refuses_impossible_values),
         T(test_i8042_other_ports_and_widths_are_an_empty_bus),
         T(test_i8042_counts_what_the_guest_does),
     };
