@@ -16,7 +16,6 @@
 /* A driver frees what it cannot name at once: the more it can, the better. */
 #define VBALLOON_HINT_QUEUE_SIZE 256u
 #define VBALLOON_CONFIG_BYTES    sizeof(struct virtio_balloon_config)
-#define VBALLOON_NS_PER_S        1000000000ull
 
 #define F_STATS  (1ull << VIRTIO_BALLOON_F_STATS_VQ)
 #define F_OOM    (1ull << VIRTIO_BALLOON_F_DEFLATE_ON_OOM)
@@ -29,11 +28,6 @@
  */
 
 _Static_assert(VBALLOON_CONFIG_BYTES == 16, "wire format");
-
-static struct vballoon *vballoon_of(struct virtio_dev *dev)
-{
-    return container_of(dev, struct vballoon, dev);
-}
 
 void vballoon_bad_request(struct vballoon *b, const char *what)
 {
@@ -98,12 +92,11 @@ static void vballoon_handle_stats(struct vballoon *b)
 
 static void vballoon_on_stats_timer(struct ev_timer *t);
 
-static int vballoon_arm_stats(struct vballoon *b)
+int vballoon_arm_stats(struct vballoon *b, uint64_t wait_ns)
 {
     return evloop_timer_arm(b->dev.env.loop, &b->stats_timer,
-                            util_now_ns() +
-                                b->stats_interval_s * VBALLOON_NS_PER_S,
-                            vballoon_on_stats_timer, b);
+                            util_now_ns() + wait_ns, vballoon_on_stats_timer,
+                            b);
 }
 
 static void vballoon_on_stats_timer(struct ev_timer *t)
@@ -111,7 +104,7 @@ static void vballoon_on_stats_timer(struct ev_timer *t)
     struct vballoon *b = t->arg;
 
     vballoon_ask_stats(b);
-    if (vballoon_arm_stats(b))
+    if (vballoon_arm_stats(b, vballoon_stats_ns(b)))
         log_msg(b->dev.env.log, LOG_WARN,
                 "balloon: out of memory; no more statistics");
 }
@@ -277,7 +270,10 @@ static int vballoon_activate(struct virtio_dev *dev)
 
     b->active = true;
     vballoon_assign_queues(b);
-    return dev->features & F_STATS ? vballoon_arm_stats(b) : 0;
+    b->stats_left_ns = vballoon_stats_ns(b);
+    if (dev->resting || !(dev->features & F_STATS))
+        return 0;
+    return vballoon_arm_stats(b, b->stats_left_ns);
 }
 
 static int vballoon_reset(struct virtio_dev *dev)
@@ -313,6 +309,11 @@ static const struct virtio_ops vballoon_ops = {
     .reset = vballoon_reset,
     .queue_kick = vballoon_queue_kick,
     .free = vballoon_free,
+    .rest = vballoon_rest,
+    .wake = vballoon_wake,
+    .save = vballoon_save,
+    .load = vballoon_load,
+    .state_version = VBALLOON_STATE_VERSION,
 };
 
 /* --- the host's side ----------------------------------------------------- */
@@ -361,7 +362,10 @@ int vballoon_set_stats_interval(struct virtio_dev *dev, uint32_t seconds)
     if (seconds == 0 || seconds > VBALLOON_MAX_INTERVAL_S)
         return -EINVAL;
     b->stats_interval_s = seconds;
-    return b->active && (dev->features & F_STATS) ? vballoon_arm_stats(b) : 0;
+    b->stats_left_ns = vballoon_stats_ns(b);
+    if (!b->active || dev->resting || !(dev->features & F_STATS))
+        return 0;
+    return vballoon_arm_stats(b, b->stats_left_ns);
 }
 
 static void vballoon_offer(struct vballoon *b, const struct vballoon_args *args)

@@ -3,8 +3,9 @@
 #define DEVICES_VIRTIO_BALLOON_INT_H
 
 /*
- * Between the balloon's files: virtio_balloon.c (the device) and
- * virtio_balloon_pages.c (requests that name pages). thread: io
+ * Between the balloon's files: virtio_balloon.c (the device),
+ * virtio_balloon_pages.c (requests that name pages) and virtio_balloon_state.c
+ * (a machine that pauses, is saved and loaded). thread: io
  */
 
 #include "devices/virtio_balloon.h"
@@ -39,6 +40,7 @@ struct vballoon {
     struct ev_timer again;
     struct ev_timer stats_timer;
     uint32_t stats_interval_s;
+    uint64_t stats_left_ns; /* at rest: until the next figures are asked for */
     struct vballoon_stats stats;
     struct vballoon_hinting hinting;
     uint32_t last_run; /* the number of the last hinting run */
@@ -52,6 +54,16 @@ struct vballoon {
     _Atomic uint32_t poison;
 };
 
+static inline struct vballoon *vballoon_of(struct virtio_dev *dev)
+{
+    return container_of(dev, struct vballoon, dev);
+}
+
+static inline uint64_t vballoon_stats_ns(const struct vballoon *b)
+{
+    return b->stats_interval_s * 1000000000ull;
+}
+
 static inline bool vballoon_has(const struct vballoon *b, unsigned bit)
 {
     return b->dev.features & (1ull << bit);
@@ -62,5 +74,16 @@ void vballoon_handle(struct vballoon *b, enum vballoon_role role);
 void vballoon_bad_request(struct vballoon *b, const char *what);
 /* The driver's command of a hinting run. */
 void vballoon_on_hint_cmd(struct vballoon *b, uint32_t g_cmd);
+/* Asks for figures in `wait_ns`. 0 or -ENOMEM. */
+int vballoon_arm_stats(struct vballoon *b, uint64_t wait_ns) MUST_CHECK;
+
+/* --- virtio_balloon_state.c: struct virtio_ops --------------------------- */
+
+#define VBALLOON_STATE_VERSION 1u
+int vballoon_rest(struct virtio_dev *dev);
+void vballoon_wake(struct virtio_dev *dev);
+void vballoon_save(struct virtio_dev *dev, struct state_out *out);
+int vballoon_load(struct virtio_dev *dev, struct state_in *in,
+                  struct errmsg *err);
 
 #endif

@@ -128,6 +128,17 @@ static void vrng_queue_kick(struct virtio_dev *dev, uint16_t q)
     vrng_handle_queue(vrng_of(dev));
 }
 
+/* A request that waits for the host's generator is in its queue. */
+static int vrng_rest(struct virtio_dev *dev)
+{
+    return vrng_reset(dev);
+}
+
+static void vrng_wake(struct virtio_dev *dev)
+{
+    (void)dev; /* the kick that follows does it */
+}
+
 static void vrng_free(struct virtio_dev *dev)
 {
     free(vrng_of(dev));
@@ -139,6 +150,8 @@ static const struct virtio_ops vrng_ops = {
     .reset = vrng_reset,
     .queue_kick = vrng_queue_kick,
     .free = vrng_free,
+    .rest = vrng_rest,
+    .wake = vrng_wake,
 };
 
 void vrng_get_stats(const struct virtio_dev *dev, struct vrng_stats *out)

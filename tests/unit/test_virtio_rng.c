@@ -3,6 +3,7 @@
 
 #include "tests/harness/fake_driver.h"
 #include "tests/harness/loop_run.h"
+#include "tests/harness/state_box.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,12 +162,29 @@ static void test_vrng_broken_ring_needs_reset(void **state)
     assert_int_equal(fdrv_used_idx(&f->d, 0), 0);
 }
 
+static void test_vrng_rest_leaves_requests_in_the_queue(void **state)
+{
+    struct fixture *f = *state;
+    struct fdrv_seg seg = {f->buf, 65536, true};
+
+    for (int i = 0; i < 8; i++)
+        (void)fdrv_add(&f->d, 0, &seg, 1);
+    fdrv_kick(&f->d, 0);
+    assert_int_equal(fdrv_used_idx(&f->d, 0), 4); /* a turn's worth */
+    sbox_rest(&f->d);
+    loop_run_for(f->loop, 20);
+    assert_int_equal(fdrv_used_idx(&f->d, 0), 4);
+    sbox_wake(&f->d);
+    assert_int_equal(fdrv_used_idx(&f->d, 0), 8);
+}
+
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_vrng_fills_every_buffer),
+        T(test_vrng_rest_leaves_requests_in_the_queue),
         T(test_vrng_two_answers_differ),
         T(test_vrng_large_request_is_filled_in_part),
         T(test_vrng_readable_buffers_are_left_alone),
