@@ -10,14 +10,6 @@
 
 /* virtio-vsock device. spec: virtio-1.2 5.10. thread: io */
 
-#define VV_MIN_CID 3u /* below: any, local, host */
-#define VV_MAX_CID (VMADDR_CID_ANY - 1u)
-
-static struct vvsock *vv_of(struct virtio_dev *dev)
-{
-    return container_of(dev, struct vvsock, dev);
-}
-
 static void vv_on_again(struct ev_timer *t)
 {
     vv_run(t->arg);
@@ -27,9 +19,9 @@ void vv_run(struct vvsock *vv)
 {
     bool more;
 
-    if (!vv->active)
+    if (!vv->active || vv_resting(vv))
         return;
-    more = vv_tx_run(vv);
+    more = !vv->gated && vv_tx_run(vv);
     more = vv_rx_run(vv) || more;
     /* Answers were in the way of the tx queue, and some have gone. */
     if (vv->tx_held && vv->num_resets < VV_RESETS_HIGH)
@@ -48,6 +40,7 @@ static void vv_deactivate(struct vvsock *vv)
 {
     vv->active = false;
     vv_conn_end_all(vv, false);
+    vv_end_rest(vv);
     evloop_timer_cancel(vv->dev.env.loop, &vv->again);
     evloop_timer_cancel(vv->dev.env.loop, &vv->dial_timer);
     vv->num_resets = 0;
@@ -80,6 +73,10 @@ static int vv_activate(struct virtio_dev *dev)
     struct vvsock *vv = vv_of(dev);
 
     vv->active = true;
+    if (vv_resting(vv)) {
+        vv_start_resting(vv);
+        return 0;
+    }
     /* The driver fills it; it is only for the day after a restore. */
     vq_disable_kicks(&dev->vq[VV_EVENT_QUEUE]);
     vv_run(vv);
@@ -96,6 +93,8 @@ static void vv_queue_kick(struct virtio_dev *dev, uint16_t q)
 {
     if (q != VV_EVENT_QUEUE)
         vv_run(vv_of(dev));
+    else
+        vv_gate_look(vv_of(dev));
 }
 
 static void vv_free(struct virtio_dev *dev)
@@ -115,6 +114,11 @@ static const struct virtio_ops vv_ops = {
     .reset = vv_reset,
     .queue_kick = vv_queue_kick,
     .free = vv_free,
+    .rest = vv_rest,
+    .wake = vv_wake,
+    .save = vv_save,
+    .load = vv_load,
+    .state_version = VV_STATE_VERSION,
 };
 
 static void vv_on_client(void *arg, int fd, uint32_t port)

@@ -7,11 +7,6 @@
 
 /* virtio-vsock: connections, from their birth to their end. thread: io */
 
-/* Ports that clients of the host appear to come from: above what the guest's
- * programs use, and below the sign bit. */
-#define VV_PORT_FIRST (1u << 30)
-#define VV_PORT_COUNT (1u << 30)
-
 static void vv_on_timer(struct ev_timer *t);
 static void vv_dial_later(struct vvsock *vv);
 
@@ -350,8 +345,17 @@ void vv_conn_from_guest(struct vvsock *vv, const struct vsock_pkt *pkt)
 
 /* --- time --------------------------------------------------------------- */
 
+static uint64_t vv_left_ns(uint64_t deadline_ns, uint64_t now)
+{
+    return deadline_ns > now ? deadline_ns - now : 1;
+}
+
 bool vv_conn_arm(struct vv_conn *c, uint64_t deadline_ns)
 {
+    if (vv_resting(c->vv)) {
+        c->left_ns = vv_left_ns(deadline_ns, util_now_ns());
+        return true;
+    }
     if (evloop_timer_arm(c->vv->dev.env.loop, &c->timer, deadline_ns,
                          vv_on_timer, c) == 0)
         return true;
@@ -369,4 +373,45 @@ static void vv_on_timer(struct ev_timer *t)
         vv->stats.refused++;
     vv_conn_end(c, true);
     vv_run(vv);
+}
+
+/* --- rest ---------------------------------------------------------------- */
+
+void vv_conns_rest(struct vvsock *vv)
+{
+    struct vv_conn *c = TAILQ_FIRST(&vv->conns);
+    uint64_t now = util_now_ns();
+
+    evloop_timer_cancel(vv->dev.env.loop, &vv->dial_timer);
+    while (c) {
+        struct vv_conn *next = TAILQ_NEXT(c, link);
+
+        c->left_ns = 0;
+        if (c->timer.heap_index_ != 0)
+            c->left_ns = vv_left_ns(c->timer.deadline_ns, now);
+        evloop_timer_cancel(vv->dev.env.loop, &c->timer);
+        if (c->dial_waits)
+            c->dial_until_ns = vv_left_ns(c->dial_until_ns, now);
+        (void)vv_conn_watch(c); /* c is not used any more */
+        c = next;
+    }
+}
+
+void vv_conns_wake(struct vvsock *vv)
+{
+    struct vv_conn *c = TAILQ_FIRST(&vv->conns);
+    uint64_t now = util_now_ns();
+
+    while (c) {
+        struct vv_conn *next = TAILQ_NEXT(c, link);
+        uint64_t left_ns = c->left_ns;
+
+        c->left_ns = 0;
+        if (c->dial_waits)
+            c->dial_until_ns += now;
+        if (left_ns == 0 || vv_conn_arm(c, now + left_ns))
+            (void)vv_conn_watch(c); /* c is not used any more */
+        c = next;
+    }
+    vv_dial_later(vv);
 }

@@ -35,7 +35,8 @@ static uint32_t vv_conn_events(const struct vv_conn *c)
 
     if (c->out.len > 0)
         events |= POLLOUT;
-    if (c->hashed && !c->queued && vv_conn_reads(c) && vsc_credit(&c->sm) > 0)
+    if (!vv_resting(c->vv) && c->hashed && !c->queued && vv_conn_reads(c) &&
+        vsc_credit(&c->sm) > 0)
         events |= POLLIN;
     return events ? events : POLLHUP;
 }
@@ -47,7 +48,8 @@ bool vv_conn_watch(struct vv_conn *c)
 
     if (c->fd < 0)
         return true;
-    if (c->hung_up) {
+    /* At rest only what the guest has sent goes on to its reader. */
+    if (c->hung_up || (vv_resting(c->vv) && c->out.len == 0)) {
         evloop_fd_del(loop, &c->watch);
         return true;
     }
@@ -245,11 +247,24 @@ static bool vv_conn_hung_up(struct vv_conn *c)
     return vv_conn_write_gone(c);
 }
 
+/* Only bytes of the guest go out; a hang-up is told again at the wake. */
+static void vv_on_poll_resting(struct vv_conn *c, uint32_t revents)
+{
+    if (revents & (POLLHUP | POLLERR))
+        evloop_fd_del(c->vv->dev.env.loop, &c->watch);
+    else if (revents & POLLOUT)
+        (void)vv_conn_flush(c); /* c is not used any more */
+}
+
 static void vv_on_poll(struct ev_fd *w, uint32_t revents)
 {
     struct vv_conn *c = w->arg;
     struct vvsock *vv = c->vv;
 
+    if (vv_resting(vv)) {
+        vv_on_poll_resting(c, revents);
+        return;
+    }
     if (revents & (POLLHUP | POLLERR)) {
         (void)vv_conn_hung_up(c); /* c is not used any more */
     } else if (!(revents & POLLOUT) || vv_conn_flush(c)) {

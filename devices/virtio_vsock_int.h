@@ -9,6 +9,7 @@
  *   virtio_vsock_host.c  their sockets on the host
  *   virtio_vsock_rx.c    packets to the guest
  *   virtio_vsock_tx.c    packets from the guest
+ *   virtio_vsock_state.c a machine that pauses, is saved and loaded
  *
  * Threads: io for all of it.
  *
@@ -54,6 +55,16 @@ enum { VV_RX_QUEUE, VV_TX_QUEUE, VV_EVENT_QUEUE, VV_NUM_QUEUES };
 #define VV_DIAL_NS       3000000000ull
 #define VV_DIAL_PAUSE_NS 2000000ull
 #define VV_DIAL_TRIES    64u
+/* After a load: what a guest gets to hear of it, before clients are let in. */
+#define VV_GATE_NS 10000000000ull
+
+/* Ports that clients of the host appear to come from: above what the guest's
+ * programs use, and below the sign bit. */
+#define VV_PORT_FIRST (1u << 30)
+#define VV_PORT_COUNT (1u << 30)
+
+#define VV_MIN_CID 3u /* below: any, local, host */
+#define VV_MAX_CID (VMADDR_CID_ANY - 1u)
 
 /* Guest buffers taken off the rx queue and not used yet. */
 #define VV_SLOTS     16u
@@ -78,6 +89,7 @@ struct vv_conn {
     bool finished;   /* both directions are: the guest's reset is awaited */
     bool dial_waits; /* in vv->dialing */
     uint64_t dial_until_ns;
+    uint64_t left_ns;     /* at rest: until its timer ends; 0: not armed */
     struct vsock_buf out; /* guest bytes that the socket did not take */
     struct ev_fd watch;
     struct ev_timer timer;
@@ -113,12 +125,21 @@ struct vvsock {
     struct vsu *vsu;
     /* io thread */
     bool active;
+    bool at_rest;
     bool tx_held;          /* the tx queue waits until fewer resets wait */
     struct ev_timer again; /* goes on in the next turn */
     uint32_t next_port;    /* of clients of the host */
     uint32_t num_conns;
     uint32_t num_draining;
     uint64_t promised;
+    /* A guest that was loaded, until it has seen to its dead connections: no
+     * new one comes about, since that would die with them. */
+    bool gated;
+    bool reset_owed;       /* it has not been told yet */
+    bool gate_waits;       /* it was, and gate_target counts */
+    uint16_t gate_target;  /* event buffers offered, once it has seen to it */
+    uint64_t gate_left_ns; /* at rest */
+    struct ev_timer gate_timer;
     struct vv_conn *table[1u << VV_HASH_BITS];
     struct vv_conn_list conns;
     struct vv_conn_list ready;   /* something to send to the guest */
@@ -138,11 +159,22 @@ struct vvsock {
 
 /* --- virtio_vsock.c ------------------------------------------------------ */
 
+static inline struct vvsock *vv_of(struct virtio_dev *dev)
+{
+    return container_of(dev, struct vvsock, dev);
+}
+
 /*
  * Ends a callback: serves both queues within the limits of one turn and
  * signals the driver. Connections may end in here.
  */
 void vv_run(struct vvsock *vv);
+/* Nothing is taken up: the machine pauses. */
+static inline bool vv_resting(const struct vvsock *vv)
+{
+    return vv->dev.resting;
+}
+
 /* The driver broke the rules of a queue: all stops until it resets. */
 void vv_broken(struct vvsock *vv, const char *why);
 
@@ -166,6 +198,11 @@ void vv_conn_unready(struct vv_conn *c);
 /* Sets its timer, which means what its state says. False: it has ended. */
 bool vv_conn_arm(struct vv_conn *c, uint64_t deadline_ns);
 
+/* All that they wait for stands still, apart from bytes on their way out of
+ * here; and goes on. Some may end in the latter. */
+void vv_conns_rest(struct vvsock *vv);
+void vv_conns_wake(struct vvsock *vv);
+
 /* --- virtio_vsock_host.c: their sockets; a bool: see above --------------- */
 
 /* Watches what is of interest now. */
@@ -186,6 +223,8 @@ void vv_conn_close_fd(struct vv_conn *c);
 
 /* --- virtio_vsock_rx.c --------------------------------------------------- */
 
+/* Guest buffers at hand go back into their queue. */
+void vv_slots_put_back(struct vvsock *vv);
 /* Resets a connection, or what is none. */
 void vv_reset_push(struct vvsock *vv, const struct vsock_pkt *rst);
 /*
@@ -204,5 +243,19 @@ bool vv_rx_run(struct vvsock *vv);
 
 /* Takes packets from the guest. True: a turn's worth is done, maybe more. */
 bool vv_tx_run(struct vvsock *vv);
+
+/* --- virtio_vsock_state.c: struct virtio_ops, and the gate --------------- */
+
+#define VV_STATE_VERSION 1u
+int vv_rest(struct virtio_dev *dev);
+void vv_wake(struct virtio_dev *dev);
+void vv_save(struct virtio_dev *dev, struct state_out *out);
+int vv_load(struct virtio_dev *dev, struct state_in *in, struct errmsg *err);
+
+/* Activated for a load; a reset ends rest and gate. */
+void vv_start_resting(struct vvsock *vv);
+void vv_end_rest(struct vvsock *vv);
+/* The event queue was kicked. */
+void vv_gate_look(struct vvsock *vv);
 
 #endif

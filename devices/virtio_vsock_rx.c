@@ -53,6 +53,12 @@ static uint32_t vv_slots_get(struct vvsock *vv, uint32_t want)
             break;
         vv_slot_fill(s, &vv->chain);
         if (s->bytes < VSOCK_HDR_BYTES) {
+            /* Those at hand are the last that were taken: put back in the
+             * order of their ring they can only be without a gap. */
+            if (vv->num_slots > 0) {
+                vq_unpop(vq);
+                break;
+            }
             vv->stats.bad_packets++;
             vq_push(vq, s->head, 0);
             continue;
@@ -60,6 +66,12 @@ static uint32_t vv_slots_get(struct vvsock *vv, uint32_t want)
         vv->num_slots++;
     }
     return vv->num_slots;
+}
+
+void vv_slots_put_back(struct vvsock *vv)
+{
+    for (; vv->num_slots > 0; vv->num_slots--)
+        vq_unpop(&vv->dev.vq[VV_RX_QUEUE]);
 }
 
 /* Completes the first buffer: its header, and `pkt->len` bytes behind it. */

@@ -415,6 +415,25 @@ void vq_disable_kicks(struct virtq *vq)
     vq_store_used_flags(vq, VRING_USED_F_NO_NOTIFY);
 }
 
+uint16_t vq_enable_kicks_behind(struct virtq *vq)
+{
+    uint16_t idx = vq_is_up(vq) ? vq_load_avail_idx(vq) : 0;
+    uint16_t seen = (uint16_t)(idx + 1);
+
+    /* Once more than it can have requests: then it only plays with us. */
+    for (uint32_t i = 0; vq_is_up(vq) && idx != seen && i <= vq->size; i++) {
+        seen = idx;
+        if (vq->event_idx)
+            vq_store_avail_event(vq, idx);
+        else
+            vq_store_used_flags(vq, 0);
+        /* pairs with: as in vq_enable_kicks() */
+        vq_full_fence();
+        idx = vq_load_avail_idx(vq);
+    }
+    return idx;
+}
+
 /* --- a chain's bytes ----------------------------------------------------- */
 
 int vq_chain_slice(const struct vq_chain *c, bool writable, size_t off,

@@ -132,6 +132,12 @@ bool vq_should_signal(struct virtq *vq);
  */
 bool vq_enable_kicks(struct virtq *vq);
 void vq_disable_kicks(struct virtq *vq);
+/*
+ * Asks for a kick at the next request behind all those that wait, which stay
+ * where they are. Returns how many the driver has made available since its
+ * ring is there, free running; its word for it. 0 for a queue that is not up.
+ */
+uint16_t vq_enable_kicks_behind(struct virtq *vq);
 
 /*
  * Copies between a chain's readable or writable part and a flat buffer, from

@@ -31,6 +31,7 @@ struct vsu_client {
     int fd;
     struct ev_fd watch;
     struct ev_timer timer;
+    uint64_t left_ns; /* at rest: of its time */
     size_t len;
     char line[VSU_LINE_MAX];
 };
@@ -42,6 +43,7 @@ struct vsu {
     void *arg;
     uint64_t wait_ns;
     struct unix_listen listen;
+    bool resting;
     int spare_fd; /* given up for a moment to refuse a client without fds */
     struct ev_fd watch;
     struct ev_timer pause;
@@ -196,6 +198,18 @@ static void vsu_on_client_late(struct ev_timer *t)
     vsu_client_drop(t->arg);
 }
 
+/* For its line, which has to come within `wait_ns`. 0 or -errno. */
+static int vsu_client_watch(struct vsu_client *c, uint64_t wait_ns)
+{
+    struct evloop *loop = c->u->loop;
+    int rc = evloop_fd_add(loop, &c->watch, c->fd, POLLIN, vsu_on_client, c);
+
+    if (rc)
+        return rc;
+    return evloop_timer_arm(loop, &c->timer, util_now_ns() + wait_ns,
+                            vsu_on_client_late, c);
+}
+
 static void vsu_client_add(struct vsu *u, int fd)
 {
     struct vsu_client *c = NULL;
@@ -216,9 +230,7 @@ static void vsu_client_add(struct vsu *u, int fd)
     u->num_waiting++;
     if (!vsu_client_step(c))
         return;
-    if (evloop_fd_add(u->loop, &c->watch, fd, POLLIN, vsu_on_client, c) ||
-        evloop_timer_arm(u->loop, &c->timer, util_now_ns() + u->wait_ns,
-                         vsu_on_client_late, c))
+    if (vsu_client_watch(c, u->wait_ns))
         vsu_client_drop(c);
 }
 
@@ -304,6 +316,47 @@ static void vsu_on_listener(struct ev_fd *w, uint32_t revents)
         rc = vsu_accept_one(u);
     if (rc < 0)
         vsu_pause(u, rc);
+}
+
+/* --- rest ---------------------------------------------------------------- */
+
+void vsu_rest(struct vsu *u)
+{
+    uint64_t now = util_now_ns();
+    struct vsu_client *c;
+
+    if (u->resting)
+        return;
+    u->resting = true;
+    evloop_fd_del(u->loop, &u->watch);
+    evloop_timer_cancel(u->loop, &u->pause);
+    TAILQ_FOREACH(c, &u->waiting, link)
+    {
+        c->left_ns =
+            c->timer.deadline_ns > now ? c->timer.deadline_ns - now : 0;
+        evloop_fd_del(u->loop, &c->watch);
+        evloop_timer_cancel(u->loop, &c->timer);
+    }
+}
+
+void vsu_wake(struct vsu *u)
+{
+    struct vsu_client *c = TAILQ_FIRST(&u->waiting);
+
+    if (!u->resting)
+        return;
+    u->resting = false;
+    while (c) {
+        struct vsu_client *next = TAILQ_NEXT(c, link);
+
+        if (vsu_client_watch(c, c->left_ns))
+            vsu_client_drop(c);
+        c = next;
+    }
+    if (evloop_fd_add(u->loop, &u->watch, u->listen.fd, POLLIN, vsu_on_listener,
+                      u))
+        log_msg(u->log, LOG_ERROR, "vsock: %s: no more clients are taken",
+                u->listen.path);
 }
 
 /* --- life ---------------------------------------------------------------- */

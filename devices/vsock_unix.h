@@ -50,6 +50,14 @@ int vsu_new(const struct vsu_args *args, struct vsu **out_vsu,
 void vsu_free(struct vsu *u);
 
 /*
+ * From now on nobody is accepted and nothing is read; clients wait in the
+ * backlog, and the time of those that have not said their line stands still.
+ * Each idempotent.
+ */
+void vsu_rest(struct vsu *u);
+void vsu_wake(struct vsu *u);
+
+/*
  * Connects to `<path>_<port>`. -EAGAIN: its backlog is full, try again later;
  * -ENAMETOOLONG; any other -errno: nobody there.
  */

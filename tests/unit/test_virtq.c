@@ -570,6 +570,28 @@ static void test_vq_enable_kicks_writes_avail_event(void **state)
     assert_int_equal(fdrv_used_flags(&f->d, 0), 0);
 }
 
+/* Those that wait ask for no kick, the one behind them does. */
+static void test_vq_kick_behind_what_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct fdrv_seg seg = {f->buf, 16, true};
+
+    assert_int_equal(vq_enable_kicks_behind(&f->vq), 0);
+    for (int i = 0; i < 3; i++)
+        (void)fdrv_add(&f->d, 0, &seg, 1);
+    fdrv_publish(&f->d, 0);
+    vq_disable_kicks(&f->vq);
+    assert_int_equal(vq_enable_kicks_behind(&f->vq), 3);
+    if (f->vq.event_idx)
+        assert_int_equal(fdrv_avail_event(&f->d, 0), 3);
+    else
+        assert_int_equal(fdrv_used_flags(&f->d, 0), 0);
+    assert_int_equal(vq_pop(&f->vq, &f->c), 1); /* they are still there */
+    vq_push(&f->vq, f->c.head, 0);
+    vq_stop(&f->vq);
+    assert_int_equal(vq_enable_kicks_behind(&f->vq), 0);
+}
+
 /* --- bytes of a chain ---------------------------------------------------- */
 
 static void test_vq_chain_copies_across_buffers(void **state)
@@ -664,6 +686,8 @@ int main(void)
         EVENT(test_vq_signal_after_a_full_turn_without_decision),
         PLAIN(test_vq_enable_kicks_sees_late_requests),
         EVENT(test_vq_enable_kicks_writes_avail_event),
+        PLAIN(test_vq_kick_behind_what_waits),
+        EVENT(test_vq_kick_behind_what_waits),
         PLAIN(test_vq_chain_copies_across_buffers),
         PLAIN(test_vq_chain_slice_covers_a_range_or_fails),
     };

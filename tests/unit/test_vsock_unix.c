@@ -378,6 +378,34 @@ static void test_unix_without_fds_clients_are_refused_at_once(void **state)
     drop_fd(&fds[0]);
 }
 
+/* A pause takes nothing of their time, and nothing of what they say. */
+static void test_unix_rest_stops_the_time_of_clients(void **state)
+{
+    struct fixture *f = *state;
+    int fds[2];
+
+    assert_int_equal(open_at(f, f->path, &f->u), 0);
+    for (int i = 0; i < 2; i++)
+        fds[i] = unix_socket(f->path, false);
+    turn(f, 1);
+    assert_int_equal(vsu_num_waiting(f->u), 2);
+    vsu_rest(f->u);
+    vsu_rest(f->u);
+    assert_int_equal(send(fds[1], "CONNECT 7\n", 10, MSG_NOSIGNAL), 10);
+    turn(f, 60); /* twice of what they have */
+    assert_int_equal(vsu_num_waiting(f->u), 2);
+    assert_int_equal(f->connects, 0);
+    vsu_wake(f->u);
+    vsu_wake(f->u);
+    turn(f, 1);
+    assert_int_equal(f->connects, 1);
+    while (vsu_num_waiting(f->u) > 0)
+        turn(f, 1);
+    assert_true(is_closed(fds[0]));
+    drop_fd(&fds[0]);
+    drop_fd(&fds[1]);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -392,6 +420,7 @@ int main(void)
         T(test_unix_file_of_a_successor_is_not_removed),
         T(test_unix_silent_clients_are_closed_in_time),
         T(test_unix_silent_clients_are_bounded),
+        T(test_unix_rest_stops_the_time_of_clients),
         T(test_unix_line_is_taken_and_the_rest_left),
         T(test_unix_line_of_a_client_that_left_counts),
         T(test_unix_without_fds_clients_are_refused_at_once),
