@@ -24,11 +24,6 @@
 _Static_assert(VCON_CONFIG_BYTES == 12, "wire format");
 _Static_assert(4 + 2 * VCON_MAX_PORTS <= VIRTIO_MAX_QUEUES, "queues");
 
-static struct vcon *vcon_of(struct virtio_dev *dev)
-{
-    return container_of(dev, struct vcon, dev);
-}
-
 void vcon_complain(struct vcon *v, const char *what)
 {
     log_limited(v->dev.env.log, &v->log_limit, LOG_WARN,
@@ -96,6 +91,10 @@ static int vcon_activate(struct virtio_dev *dev)
 
     v->active = true;
     v->driver_ready = false;
+    if (vcon_resting(v)) {
+        (void)vcon_rest(dev); /* never in flight */
+        return 0;
+    }
     for (uint32_t i = 0; i < v->num_ports; i++) {
         if (dev->vq[vcon_rxq(&v->port[i])].size != 0)
             vcon_port_room(&v->port[i]);
@@ -149,6 +148,11 @@ static const struct virtio_ops vcon_ops = {
     .reset = vcon_reset,
     .queue_kick = vcon_queue_kick,
     .free = vcon_free,
+    .rest = vcon_rest,
+    .wake = vcon_wake,
+    .save = vcon_save,
+    .load = vcon_load,
+    .state_version = VCON_STATE_VERSION,
 };
 
 void vcon_flush(struct virtio_dev *dev)

@@ -28,7 +28,7 @@ static void vcon_ctl_later(struct vcon *v);
 
 static bool vcon_is_open(const struct vcon_port *p)
 {
-    return p->id == 0 || p->client >= 0;
+    return p->id == 0 || (p->client >= 0 && !p->tell_closed);
 }
 
 /* Returns the message's length. */
@@ -95,6 +95,17 @@ static bool vcon_ctl_next(struct vcon *v, struct vcon_port **out_port,
     return false;
 }
 
+static void vcon_ctl_said(struct vcon_port *p, enum vcon_message msg)
+{
+    p->pending &= ~(1u << msg);
+    if (msg != VCON_MSG_OPEN || !p->tell_closed)
+        return;
+    p->tell_closed = false;
+    if (vcon_is_open(p))
+        p->pending |= 1u << VCON_MSG_OPEN; /* a new client, meanwhile */
+    vcon_port_watch(p);
+}
+
 void vcon_ctl_flush(struct vcon *v)
 {
     struct virtq *vq = &v->dev.vq[VCON_CTL_RX];
@@ -103,14 +114,14 @@ void vcon_ctl_flush(struct vcon *v)
     enum vcon_message msg = VCON_MSG_ADD;
     int rc = 0;
 
-    if (!v->active || !vcon_multiport(v) || vq->size == 0)
+    if (!v->active || vcon_resting(v) || !vcon_multiport(v) || vq->size == 0)
         return; /* nobody listens, or not yet */
     do {
         while (budget > 0 && vcon_ctl_next(v, &p, &msg) &&
                (rc = vq_pop(vq, &v->chain)) > 0) {
             budget--;
             if (vcon_ctl_send(v, p, msg))
-                p->pending &= ~(1u << msg);
+                vcon_ctl_said(p, msg);
         }
     } while (rc == 0 && budget > 0 && vcon_ctl_next(v, &p, &msg) &&
              vq_enable_kicks(vq));

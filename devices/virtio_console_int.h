@@ -4,8 +4,9 @@
 
 /*
  * Between the console's files: virtio_console.c (the device),
- * virtio_console_ctl.c (control queues), virtio_console_port.c (a port's bytes)
- * and virtio_console_sock.c (a port's socket). thread: io
+ * virtio_console_ctl.c (control queues), virtio_console_port.c (a port's
+ * bytes), virtio_console_sock.c (a port's socket) and virtio_console_state.c (a
+ * machine that pauses, is saved and loaded). thread: io
  */
 
 #include "devices/char_out.h"
@@ -48,9 +49,13 @@ struct vcon_port {
     bool ready;      /* the driver knows the port */
     bool guest_open;
     uint32_t pending; /* bits of enum vcon_message */
+    /* After a load: the guest takes it for open towards a client that is no
+     * more. Until it has heard that, a new one is kept apart from it. */
+    bool tell_closed;
     struct ev_timer again;
     bool held; /* `tx` waits for the client */
     uint64_t sent_bytes;
+    uint64_t begun_bytes; /* sent of the next request, before it was put back */
     struct vq_chain tx;
     /* atomic */
     _Atomic uint32_t size; /* cols in the low half, rows in the high one */
@@ -67,6 +72,17 @@ struct vcon {
     struct log_limit log_limit;
     struct vcon_port port[1 + VCON_MAX_PORTS];
 };
+
+static inline struct vcon *vcon_of(struct virtio_dev *dev)
+{
+    return container_of(dev, struct vcon, dev);
+}
+
+/* Nothing is taken up: the machine pauses. */
+static inline bool vcon_resting(const struct vcon *v)
+{
+    return v->dev.resting;
+}
 
 static inline bool vcon_multiport(const struct vcon *v)
 {
@@ -117,5 +133,13 @@ int vcon_sock_send(struct vcon_port *p, uint64_t *budget_bytes);
 void vcon_ctl_receive(struct vcon *v); /* the driver has sent messages */
 void vcon_ctl_flush(struct vcon *v);   /* sends what is pending, or later */
 void vcon_ctl_tell(struct vcon_port *p, enum vcon_message msg);
+
+/* --- virtio_console_state.c: struct virtio_ops --------------------------- */
+
+#define VCON_STATE_VERSION 1u
+int vcon_rest(struct virtio_dev *dev);
+void vcon_wake(struct virtio_dev *dev);
+void vcon_save(struct virtio_dev *dev, struct state_out *out);
+int vcon_load(struct virtio_dev *dev, struct state_in *in, struct errmsg *err);
 
 #endif

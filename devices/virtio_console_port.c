@@ -55,7 +55,7 @@ void vcon_port_tx(struct vcon_port *p)
     uint64_t bytes = VCON_TURN_BYTES;
     int rc = 0;
 
-    if (!v->active || vq->size == 0)
+    if (!v->active || vcon_resting(v) || vq->size == 0)
         return;              /* the driver has not set this queue up */
     p->held &= !vq->stopped; /* else what waits is the driver's again */
     do {
@@ -63,7 +63,8 @@ void vcon_port_tx(struct vcon_port *p)
         while (p->held || (heads > 0 && (rc = vq_pop(vq, &p->tx)) > 0)) {
             if (!p->held) {
                 heads--;
-                p->sent_bytes = 0;
+                p->sent_bytes = p->begun_bytes;
+                p->begun_bytes = 0;
                 p->held = true;
             }
             if (!vcon_port_send(p, &bytes))
@@ -162,7 +163,7 @@ void vcon_port_watch(struct vcon_port *p)
         vcon_sock_watch(p);
         return;
     }
-    if (!p->v->active || !p->room || p->in_gone) {
+    if (!p->v->active || vcon_resting(p->v) || !p->room || p->in_gone) {
         evloop_fd_del(loop, &p->in);
         return;
     }
@@ -185,7 +186,9 @@ void vcon_port_reset(struct vcon_port *p)
     p->ready = false;
     p->guest_open = false;
     p->pending = 0;
+    p->tell_closed = false;
     p->held = false;
+    p->begun_bytes = 0;
     evloop_timer_cancel(p->v->dev.env.loop, &p->again);
     vcon_port_watch(p);
 }

@@ -57,7 +57,8 @@ static void vcon_sock_hung_up(struct vcon_port *p)
 
 static bool vcon_sock_can_receive(const struct vcon_port *p)
 {
-    return p->v->active && p->room && p->guest_open && !p->client_eof;
+    return p->v->active && p->room && p->guest_open && !p->client_eof &&
+           !p->tell_closed;
 }
 
 static void vcon_sock_receive(struct vcon_port *p)
@@ -92,7 +93,7 @@ int vcon_sock_send(struct vcon_port *p, uint64_t *budget_bytes)
         ssize_t n;
         int num = 0;
 
-        if (p->client < 0 || p->client_hup)
+        if (p->client < 0 || p->client_hup || p->tell_closed)
             return 1; /* nobody is there */
         if (len == 0)
             return 0;
@@ -186,6 +187,11 @@ void vcon_sock_watch(struct vcon_port *p)
     struct evloop *loop = p->v->dev.env.loop;
     int rc;
 
+    if (vcon_resting(p->v)) {
+        evloop_fd_del(loop, &p->in);
+        evloop_fd_del(loop, &p->accept);
+        return;
+    }
     vcon_sock_watch_client(p);
     if (p->client >= 0 && !p->client_hup) {
         evloop_fd_del(loop, &p->accept);
