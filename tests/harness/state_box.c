@@ -59,25 +59,14 @@ void sbox_free(struct state_box *b)
 
 void sbox_rest(struct fdrv *d)
 {
-    d->dev->resting = true;
-    sbox_must(d->dev->ops->rest(d->dev) == 0);
+    if (!d->dev->resting)
+        sbox_must(fdrv_rest(d) == 0);
     for (uint16_t q = 0; q < d->dev->num_queues; q++) {
         const struct virtq *vq = &d->dev->vq[q];
 
         /* Nothing is held: these devices have nothing in flight. */
         sbox_must(vq->size == 0 || vq->broken || vq->stopped ||
                   vq->next_avail == vq->next_used);
-    }
-}
-
-void sbox_wake(struct fdrv *d)
-{
-    d->dev->resting = false;
-    d->dev->ops->wake(d->dev);
-    for (uint16_t q = 0; q < d->dev->num_queues; q++) {
-        if (d->dev->vq[q].size != 0 && !d->dev->vq[q].stopped &&
-            !d->dev->vq[q].broken)
-            d->dev->ops->queue_kick(d->dev, q);
     }
 }
 
@@ -104,11 +93,4 @@ int sbox_load_in(struct fdrv *d, struct virtio_dev *to, struct state_in *in)
     sbox_must(to->ops->activate(to) == 0);
     rc = to->ops->load(to, in, &err);
     return rc ? rc : state_done(in);
-}
-
-int sbox_load(struct fdrv *d, struct virtio_dev *to, const struct state_box *b)
-{
-    struct state_in in = sbox_in(b);
-
-    return sbox_load_in(d, to, &in);
 }

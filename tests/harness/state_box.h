@@ -3,9 +3,8 @@
 #define TESTS_HARNESS_STATE_BOX_H
 
 /*
- * What one device saved, and a move of a virtio device into a fresh one under
- * the feet of the fake driver. The bytes lie in memory of just their length, so
- * that a sanitizer sees a loader that reads past them.
+ * What one device saved, for changing it: the bytes lie in memory of just
+ * their length, so that a sanitizer sees a loader that reads past them.
  *
  * Ownership: the box owns its bytes. Threads: one. Errors: misuse aborts.
  */
@@ -27,18 +26,14 @@ struct state_in sbox_in(const struct state_box *b);
 struct state_in sbox_in_part(const struct state_box *b, size_t len);
 void sbox_free(struct state_box *b);
 
-/* The transport's part in a pause: rest, and wake with its kicks. */
+/* fdrv_rest() of a device that has nothing in flight; idempotent. */
 void sbox_rest(struct fdrv *d);
-void sbox_wake(struct fdrv *d);
 /* What the resting device of `d` saves. */
 void sbox_save(struct fdrv *d, struct state_box *b);
 /*
- * `to` takes the place of d->dev, which is left to the caller: its features,
- * its queues where they stand, and what `b` says. It rests. Returns what its
- * load did; aborts when activate fails.
+ * As fdrv_move(), from any bytes: `to` takes the place of d->dev. Returns what
+ * its load did; aborts when activate fails.
  */
-int sbox_load(struct fdrv *d, struct virtio_dev *to, const struct state_box *b);
-/* The same from any bytes. */
 int sbox_load_in(struct fdrv *d, struct virtio_dev *to, struct state_in *in);
 
 #endif

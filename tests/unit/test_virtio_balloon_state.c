@@ -76,14 +76,11 @@ static struct virtio_dev *new_device(struct balloon_guest *f, uint64_t target)
 static void move(struct balloon_guest *f)
 {
     struct virtio_dev *old = f->dev;
-    struct state_box box;
 
     sbox_rest(&f->d);
-    sbox_save(&f->d, &box);
     f->dev = new_device(f, 0);
-    assert_int_equal(sbox_load(&f->d, f->dev, &box), 0);
+    assert_int_equal(fdrv_move(&f->d, f->dev), 0);
     old->ops->free(old);
-    sbox_free(&box);
 }
 
 static void test_vballoon_rest_puts_the_statistics_buffer_back(void **state)
@@ -96,7 +93,7 @@ static void test_vballoon_rest_puts_the_statistics_buffer_back(void **state)
     assert_int_equal(f->dev->vq[BG_STATS].next_avail, 1);
     loop_run_for(f->loop, 1300); /* nothing is asked for */
     assert_int_equal(fdrv_used_idx(&f->d, BG_STATS), 1);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_int_equal(f->dev->vq[BG_STATS].next_avail, 2);
     f->q = BG_STATS;
     f->want_used = 2;
@@ -113,7 +110,7 @@ static void test_vballoon_rest_keeps_the_time_of_statistics(void **state)
     for (int i = 0; i < 100 && fdrv_used_idx(&f->d, BG_STATS) == 0; i++) {
         loop_run_for(f->loop, 50);
         sbox_rest(&f->d);
-        sbox_wake(&f->d);
+        fdrv_wake(&f->d);
     }
     assert_int_equal(fdrv_used_idx(&f->d, BG_STATS), 1);
 }
@@ -127,7 +124,7 @@ static void test_vballoon_rest_in_the_middle_of_a_request(void **state)
     loop_run_for(f->loop, 20);
     assert_int_equal(fdrv_used_idx(&f->d, BG_INFLATE), 0);
     assert_int_equal(bg_byte(f, 2 * (SCATTERED - 1)), 'p');
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     inflate_ends(f);
     assert_int_equal(f->d.needs_resets, 0);
 }
@@ -139,7 +136,7 @@ static void test_vballoon_rest_of_a_stopped_queue(void **state)
     begin_inflate(f);
     vq_stop(&f->dev->vq[BG_INFLATE]);
     sbox_rest(&f->d);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     loop_run_for(f->loop, 20);
     assert_int_equal(fdrv_used_idx(&f->d, BG_INFLATE), 0);
     assert_int_equal(bg_byte(f, 2 * (SCATTERED - 1)), 'p');
@@ -158,7 +155,7 @@ static void test_vballoon_host_may_set_things_while_it_rests(void **state)
     assert_int_equal(fdrv_used_idx(&f->d, BG_STATS), 0);
     assert_int_equal(bg_config(f, CFG_NUM), 4 * MIB / BG_PAGE);
     assert_int_equal(f->d.config_changes, 1);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     f->q = BG_STATS;
     f->want_used = 1;
     assert_true(loop_run_until(f->loop, bg_used_reaches, f));
@@ -183,7 +180,7 @@ static void test_BL_086_vballoon_saved_in_the_middle(void **state)
     assert_int_equal(i.stats[VIRTIO_BALLOON_S_MEMFREE], 7);
     assert_int_equal(bg_config(f, CFG_NUM), 16 * MIB / BG_PAGE);
     assert_int_equal(bg_config(f, CFG_ACTUAL), 77);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     inflate_ends(f);
     bg_request(f, BG_DEFLATE, &seg, 1);
     f->q = BG_STATS;
@@ -212,7 +209,7 @@ static void test_vballoon_load_goes_on_with_a_hinting_run(void **state)
     assert_int_equal(h.guest_cmd, 2);
     assert_true(h.guest_said);
     assert_int_equal(bg_config(f, CFG_HINT), 2);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     bg_request(f, BG_HINT, &page, 1);
     assert_int_equal(bg_byte(f, 0), 0);
     put_le32(b, VIRTIO_BALLOON_CMD_ID_STOP);
@@ -232,7 +229,7 @@ static void test_vballoon_load_keeps_the_poison(void **state)
     bg_config_set(f, CFG_POISON, 0xaaaaaaaa);
     move(f);
     assert_int_equal(bg_config(f, CFG_POISON), 0xaaaaaaaa);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     bg_request(f, BG_REPORT, &page, 1);
     assert_int_equal(bg_byte(f, 0), 'p');
 }
@@ -244,7 +241,7 @@ static void test_vballoon_load_keeps_a_changed_interval(void **state)
     assert_int_equal(vballoon_set_stats_interval(f->dev, 3600), 0);
     offer_stats(f, VIRTIO_BALLOON_S_MEMFREE, 7);
     move(f);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     loop_run_for(f->loop, 1300);
     assert_int_equal(fdrv_used_idx(&f->d, BG_STATS), 0);
 }

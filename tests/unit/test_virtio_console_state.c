@@ -49,14 +49,11 @@ static struct virtio_dev *new_device(struct console_guest *f, char tag,
 static void move(struct console_guest *f, char tag)
 {
     struct virtio_dev *old = f->dev;
-    struct state_box box;
 
     sbox_rest(&f->d);
-    sbox_save(&f->d, &box);
     f->dev = new_device(f, tag, "two");
-    assert_int_equal(sbox_load(&f->d, f->dev, &box), 0);
+    assert_int_equal(fdrv_move(&f->d, f->dev), 0);
     old->ops->free(old);
-    sbox_free(&box);
 }
 
 /* With a client on port 1. */
@@ -80,7 +77,7 @@ static void test_vcon_rest_reads_nothing_and_loses_nothing(void **state)
     assert_int_equal(write(f->client, "host", 4), 4);
     assert_true(loop_run_is_idle(f->loop));
     assert_int_equal(fdrv_used_idx(&f->d, CG_RX1), 0);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_true(cg_wait_used(f, CG_RX1, 1));
     assert_memory_equal(fdrv_ptr(&f->d, f->buf, 4), "host", 4);
 }
@@ -99,7 +96,7 @@ static void test_vcon_rest_in_the_middle_of_output(void **state)
         assert_true(cg_client_gets(f, (size_t)i * 500000));
         sbox_rest(&f->d);
         loop_run_for(f->loop, 2);
-        sbox_wake(&f->d);
+        fdrv_wake(&f->d);
     }
     assert_true(cg_client_gets(f, 8 * MIB));
     assert_memory_equal(f->got, p, 8 * MIB);
@@ -120,7 +117,7 @@ static void test_vcon_rest_of_a_stopped_queue(void **state)
     fdrv_kick(&f->d, CG_TX1);
     vq_stop(&f->dev->vq[CG_TX1]);
     sbox_rest(&f->d);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     loop_run_for(f->loop, 5);
     assert_int_equal(fdrv_used_idx(&f->d, CG_TX1), 0);
     assert_int_equal(f->d.needs_resets, 0);
@@ -135,7 +132,7 @@ static void test_vcon_rest_lets_clients_wait(void **state)
     f->client = cg_dial(f, 0);
     assert_true(loop_run_is_idle(f->loop));
     cg_hears_nothing(f);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_true(cg_wait_used(f, CG_CTL_RX, 10));
     cg_hears(f, 9, 1, VIRTIO_CONSOLE_PORT_OPEN, 1, "");
 }
@@ -149,7 +146,7 @@ static void test_vcon_client_that_leaves_at_rest_is_told_later(void **state)
     drop_fd(&f->client);
     assert_true(loop_run_is_idle(f->loop));
     cg_hears_nothing(f);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_true(cg_wait_used(f, CG_CTL_RX, 11));
     cg_hears(f, 10, 1, VIRTIO_CONSOLE_PORT_OPEN, 0, "");
 }
@@ -162,7 +159,7 @@ static void test_vcon_resize_at_rest_is_told_later(void **state)
     sbox_rest(&f->d);
     vcon_resize(f->dev, 0x3231, 0x3433);
     cg_hears_nothing(f);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     cg_hears(f, 9, 0, VIRTIO_CONSOLE_RESIZE, 1, "1234");
 }
 
@@ -194,7 +191,7 @@ static void test_vcon_load_tells_that_clients_are_gone(void **state)
     move(f, 'b');
     assert_true(loop_run_until(f->loop, cg_client_is_closed, f));
     cg_hears_nothing(f);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     cg_hears(f, 10, 1, VIRTIO_CONSOLE_PORT_OPEN, 0, "");
     cg_hears_nothing(f); /* the other port had none */
     drop_fd(&f->client);
@@ -228,7 +225,7 @@ static void test_vcon_load_keeps_two_clients_apart(void **state)
     f->client = cg_dial(f, 0);
     assert_int_equal(write(f->client, "new", 3), 3);
     assert_true(loop_run_is_idle(f->loop));
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_true(cg_wait_used(f, CG_CTL_RX, 12));
     cg_hears(f, 10, 1, VIRTIO_CONSOLE_PORT_OPEN, 0, "");
     cg_hears(f, 11, 1, VIRTIO_CONSOLE_PORT_OPEN, 1, "");
@@ -262,9 +259,9 @@ static void test_vcon_load_new_client_waits_for_the_guest_to_hear(void **state)
     loop_run_for(f->loop, 5);
     used = fdrv_used_idx(&f->d, CG_CTL_RX);
     move(f, 'b');
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     move(f, 'c');
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     drop_fd(&f->client);
     f->client = cg_dial(f, 0);
     cg_offer(f, CG_RX1, f->buf, 100);
@@ -291,7 +288,7 @@ static void test_vcon_load_sends_messages_that_waited(void **state)
     cg_say(f, 1, VIRTIO_CONSOLE_PORT_READY, 1);
     vcon_resize(f->dev, 0x3231, 0x3433);
     move(f, 'b');
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     cg_say(f, 0, VIRTIO_CONSOLE_PORT_READY, 1);
     cg_offer_ctl(f, CG_QSIZE, 128);
     cg_hears(f, 0, 0, VIRTIO_CONSOLE_PORT_ADD, 1, "");
@@ -316,7 +313,7 @@ static void test_vcon_load_without_several_ports(void **state)
     print(f, 1, f->buf, 10);
     move(f, 'b');
     assert_int_equal(fdrv_used_idx(&f->d, 1), 0);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_int_equal(fdrv_used_idx(&f->d, 1), 1);
 }
 

@@ -174,7 +174,7 @@ static void test_vrng_rest_leaves_requests_in_the_queue(void **state)
     sbox_rest(&f->d);
     loop_run_for(f->loop, 20);
     assert_int_equal(fdrv_used_idx(&f->d, 0), 4);
-    sbox_wake(&f->d);
+    fdrv_wake(&f->d);
     assert_int_equal(fdrv_used_idx(&f->d, 0), 8);
 }
 

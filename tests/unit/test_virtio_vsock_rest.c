@@ -50,7 +50,7 @@ test_BL_066_vsock_kept_connection_works_after_each_pause(void **state)
             vsg_turn(g, 1);
         sbox_rest(&g->d);
         vsg_turn(g, 1);
-        sbox_wake(&g->d);
+        fdrv_wake(&g->d);
         assert_int_equal(host_to_guest(g, s, buf, sizeof(buf)), 8);
         assert_memory_equal(buf, "question", 8);
         assert_int_equal(vsg_write(g, s, "answer", 6), 6);
@@ -88,7 +88,7 @@ static void test_BL_091_vsock_stream_goes_on_through_pauses(void **state)
             sbox_rest(&g->d);
             vsg_turn(g, 0);
             vsg_poll(g);
-            sbox_wake(&g->d);
+            fdrv_wake(&g->d);
         }
         vsg_turn(g, 0);
         vsg_poll(g);
@@ -117,7 +117,7 @@ static void test_vsock_rest_reads_nothing_of_the_host(void **state)
     assert_true(loop_run_is_idle(g->loop));
     vsg_poll(g);
     assert_int_equal(vsg_unread(s), 0);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(host_to_guest(g, s, buf, sizeof(buf)), 5);
     vsg_free(g);
 }
@@ -141,7 +141,7 @@ static void test_vsock_rest_lets_clients_wait(void **state)
     assert_true(loop_run_is_idle(g->loop));
     assert_int_equal(vsg_stats(g).conns, 0);
     assert_int_equal(vsg_stats(g).waiting, 1);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(vsg_host_line(g, fd, line, sizeof(line)));
     assert_true(vsg_host_line(g, half, line, sizeof(line)));
     assert_int_equal(g->accepted, 2);
@@ -169,7 +169,7 @@ static void test_vsock_rest_still_delivers_to_the_host(void **state)
     }
     assert_int_equal(got, want);
     assert_true(loop_run_is_idle(g->loop));
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(send(fd, "x", 1, MSG_NOSIGNAL), 1);
     assert_int_equal(host_to_guest(g, s, buf, sizeof(buf)), 1);
     vsg_free(g);
@@ -193,7 +193,7 @@ static void test_vsock_peer_that_leaves_at_rest_is_noticed_later(void **state)
     assert_true(loop_run_is_idle(g->loop)); /* a hang-up does not spin */
     vsg_poll(g);
     assert_int_equal(busy->peer_shut, 0);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(host_to_guest(g, idle, buf, sizeof(buf)), 4);
     vsg_settle(g);
     assert_int_equal(idle->peer_shut, VSOCK_SHUT_BOTH);
@@ -221,7 +221,7 @@ static void test_vsock_rest_keeps_who_waits_for_a_listener(void **state)
     assert_true(loop_run_is_idle(g->loop));
     vsg_poll(g);
     assert_false(s[2]->connected);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     for (int i = 0; i < 200 && !s[2]->connected; i++) {
         int more;
 
@@ -258,7 +258,7 @@ static void test_vsock_rest_puts_guest_buffers_back(void **state)
     vsg_turn(g, 1); /* takes more than it needs */
     assert_true(g->dev->vq[VSG_RX].next_avail != g->dev->vq[VSG_RX].next_used);
     sbox_rest(&g->d); /* checks that all are back */
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(host_to_guest(g, s, buf, sizeof(buf)), 1);
     assert_int_equal(g->d.needs_resets, 0);
     vsg_free(g);

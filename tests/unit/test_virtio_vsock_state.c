@@ -82,23 +82,14 @@ static struct virtio_dev *new_device(struct vsg *g, const char *name)
 }
 
 /* The guest goes on in another process; the first one is gone. */
-static void move_saved(struct vsg *g, const char *name, struct state_box *box)
+static void move(struct vsg *g, const char *name)
 {
     struct virtio_dev *old = g->dev;
 
     sbox_rest(&g->d);
-    sbox_save(&g->d, box);
     g->dev = new_device(g, name);
-    assert_int_equal(sbox_load(&g->d, g->dev, box), 0);
+    assert_int_equal(fdrv_move(&g->d, g->dev), 0);
     old->ops->free(old);
-}
-
-static void move(struct vsg *g, const char *name)
-{
-    struct state_box box;
-
-    move_saved(g, name, &box);
-    sbox_free(&box);
 }
 
 static bool sock_is_reset(const struct vsg_sock *s)
@@ -131,7 +122,7 @@ static void test_BL_061_vsock_blocked_read_ends(void **state)
         assert_false(sock_is_reset(s)); /* nothing moves while it rests */
         assert_int_equal(vsg_host_read(g, fd, &c, 1), 0);
         assert_int_equal(fdrv_used_idx(&g->d, VSG_EVENT), 0);
-        sbox_wake(&g->d);
+        fdrv_wake(&g->d);
         assert_int_equal(fdrv_used_idx(&g->d, VSG_EVENT), events);
         if (events)
             assert_true(handle_event(g));
@@ -166,7 +157,7 @@ static void test_BL_063_vsock_new_connections_at_once(void **state)
     move(g, "copy.sock");
     for (int i = 0; i < 50; i++)
         fds[i] = vsg_host_dial(g, 80);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     for (int i = 0; i < 20; i++)
         sort_out(g);
     for (int i = 0; i < 50; i++) {
@@ -207,16 +198,18 @@ static void test_BL_065_vsock_copy_lives_without_its_source(void **state)
     drop_fd(&old_lfd);
     assert_int_equal(unlink(old_path), 0);
     lfd = vsg_host_listen(g, 77, 5);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     vsg_connect(g, s);
     for (int i = 0; i < 5; i++)
         sort_out(g);
     assert_true(s->connected);
     fd = accept4(lfd, NULL, NULL, SOCK_CLOEXEC);
     assert_true(fd >= 0);
-    move_saved(g, "third.sock", &box);
+    sbox_rest(&g->d);
+    sbox_save(&g->d, &box);
+    move(g, "third.sock");
     assert_null(memmem(box.bytes, box.len, g->dir, strlen(g->dir)));
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(handle_event(g));
     assert_true(vsg_dial(g, 80, &s) >= 0);
     sbox_free(&box);
@@ -248,7 +241,7 @@ static void test_vsock_nobody_is_let_in_before_the_event(void **state)
     move(g, "copy.sock");
     g->listen_port = 80;
     lfd = vsg_host_listen(g, 77, 5);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     fd = vsg_host_dial(g, 80);
     vsg_connect(g, s);
     assert_true(client_waits(g, fd));
@@ -272,15 +265,15 @@ static void test_vsock_pause_does_not_open_the_gate(void **state)
     offer_events(g);
     move(g, "copy.sock");
     g->listen_port = 80;
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     fd = vsg_host_dial(g, 80);
     sbox_rest(&g->d);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(client_waits(g, fd));
     sbox_rest(&g->d);
     assert_true(handle_event(g)); /* just as it pauses */
     assert_true(client_waits(g, fd));
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(vsg_host_line(g, fd, line, sizeof(line)));
     assert_false(handle_event(g));
     vsg_free(g);
@@ -295,10 +288,10 @@ static void test_vsock_copy_of_a_copy_waits_for_both_events(void **state)
 
     offer_events(g);
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     move(g, "third.sock");
     g->listen_port = 80;
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     fd = vsg_host_dial(g, 80);
     assert_true(handle_event(g));
     assert_true(client_waits(g, fd));
@@ -320,12 +313,12 @@ static void test_BL_067_vsock_copies_of_copies(void **state)
         CLEANUP_FD int fd = vsg_dial(g, 80, &s);
 
         sbox_rest(&g->d); /* a snapshot of a machine that goes on */
-        sbox_wake(&g->d);
+        fdrv_wake(&g->d);
         assert_int_equal(vsg_write(g, s, "out", 3), 3);
         assert_int_equal(vsg_host_read(g, fd, line, sizeof(line)), 3);
         (void)snprintf(name, sizeof(name), "copy%d", i);
         move(g, name);
-        sbox_wake(&g->d);
+        fdrv_wake(&g->d);
         assert_true(handle_event(g));
         assert_true(sock_is_reset(s));
         vsg_settle(g);
@@ -339,7 +332,7 @@ static void test_vsock_guest_without_events_is_not_gated(void **state)
     struct vsg_sock *s;
 
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     (void)close(vsg_dial(g, 80, &s));
     offer_events(g); /* too late for that */
     vsg_settle(g);
@@ -360,12 +353,12 @@ test_vsock_driver_that_ignores_the_event_is_not_waited_for(void **state)
     g->listen_port = 80;
     assert_int_equal(vv_of(g->dev)->gate_left_ns, VV_GATE_NS);
     vv_of(g->dev)->gate_left_ns = 1000000000; /* for the test's sake */
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     fd = vsg_host_dial(g, 80);
     assert_true(client_waits(g, fd));
     sbox_rest(&g->d);
     loop_run_for(g->loop, 1200);
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(client_waits(g, fd));
     assert_true(vsg_host_line(g, fd, line, sizeof(line)));
     vsg_free(g);
@@ -380,7 +373,7 @@ static void test_vsock_small_event_buffers_go_back_empty(void **state)
 
     offer_event(g, 3);
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_true(fdrv_used(&g->d, VSG_EVENT, &head, &len));
     assert_int_equal(len, 0);
     fd = vsg_host_dial(g, 80);
@@ -402,7 +395,7 @@ static void test_vsock_broken_event_queue_needs_reset(void **state)
     offer_events(g);
     fdrv_set_avail_entry(&g->d, VSG_EVENT, 0, 0xffff);
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(g->d.needs_resets, 1);
     vsg_settle(g);
     vsg_free(g);
@@ -415,7 +408,7 @@ static void test_vsock_reset_opens_the_gate(void **state)
 
     offer_events(g);
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(fdrv_reset(&g->d), 0);
     vsg_activate(g);
     offer_events(g);
@@ -438,7 +431,7 @@ static void test_vsock_resets_that_waited_are_sent(void **state)
     vsg_send(g, &far, NULL, 0);
     assert_int_equal(vsg_stats(g).resets_waiting, 2);
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     assert_int_equal(vsg_stats(g).resets_waiting, 2);
     for (uint16_t i = 0; i < 4; i++)
         vsg_post_rx(g, i);
@@ -465,7 +458,7 @@ static void test_vsock_unknown_packets_are_answered_by_resets(void **state)
     vsg_send(g, &rst, NULL, 0);
     assert_true(vsg_silent(g));
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     vsg_expect(g, VIRTIO_VSOCK_OP_RST, &p);
     assert_int_equal(p.dst_port, 5000);
     assert_true(vsg_silent(g));
@@ -489,7 +482,7 @@ static void test_vsock_connections_not_yet_open_are_reset(void **state)
     vsg_expect(g, VIRTIO_VSOCK_OP_REQUEST, &p);
     host_port = p.src_port;
     move(g, "copy.sock");
-    sbox_wake(&g->d);
+    fdrv_wake(&g->d);
     vsg_expect(g, VIRTIO_VSOCK_OP_RST, &p);
     assert_int_equal(p.dst_port, 5000);
     vsg_expect(g, VIRTIO_VSOCK_OP_RST, &p);
@@ -540,7 +533,7 @@ static void test_vsock_load_refuses_impossible_values(void **state)
         g->d.dev = old;
     }
     g->dev = old;
-    sbox_wake(&g->d); /* the source goes on */
+    fdrv_wake(&g->d); /* the source goes on */
     assert_int_equal(vsg_write(g, s, "still", 5), 5);
     assert_int_equal(vsg_host_read(g, fd, &(char[8]){0}, 8), 5);
     sbox_free(&box);
