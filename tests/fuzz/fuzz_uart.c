@@ -110,6 +110,9 @@ static void step(struct target *t, struct fuzz_in *in)
         break;
     case 6:
         inline_loop_turn(t->loop);
+        uart_rest(t->u);
+        inline_loop_turn(t->loop);
+        uart_wake(t->u);
         break;
     case 7:
         take_output(t);

@@ -155,7 +155,11 @@ static void step(struct target *t, struct fuzz_in *in)
         t->dev->ops->queue_kick(t->dev, (uint16_t)fuzz_below(in, NUM_QUEUES));
         break;
     case 7:
+        if (fuzz_rarely(in, 4)) /* a pause */
+            fuzz_must(fdrv_rest(&t->d) == 0);
         inline_loop_turn(t->loop);
+        if (t->dev->resting)
+            fdrv_wake(&t->d);
         break;
     case 8:
         config_access(t, in);

@@ -161,8 +161,12 @@ static void step(struct target *t, struct fuzz_in *in)
         t->dev->ops->queue_kick(t->dev, (uint16_t)fuzz_below(in, queues));
         break;
     case 5:
-    case 6:
         inline_loop_turn(t->loop);
+        break;
+    case 6: /* a pause */
+        fuzz_must(fdrv_rest(&t->d) == 0);
+        inline_loop_turn(t->loop);
+        fdrv_wake(&t->d);
         break;
     case 7:
     case 8:

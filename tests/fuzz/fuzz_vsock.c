@@ -388,6 +388,11 @@ static void mischief(struct world *w, struct input *in)
         activate(w, how >> 1);
         return;
     }
+    if ((how & 0x70) == 0x30) {
+        must(fdrv_rest(&w->d) == 0);
+        turn(w);
+        fdrv_wake(&w->d);
+    }
     if (how != 77 && how != 78)
         return;
     if (how == 77) {
