@@ -105,7 +105,9 @@ static void test_vballoon_rest_puts_the_statistics_buffer_back(void **state)
 static void test_vballoon_rest_keeps_the_time_of_statistics(void **state)
 {
     struct balloon_guest *f = *state;
+    uint64_t start = util_now_ns();
 
+    assert_int_equal(vballoon_set_stats_interval(f->dev, 1), 0);
     offer_stats(f, VIRTIO_BALLOON_S_MEMFREE, 7);
     for (int i = 0; i < 100 && fdrv_used_idx(&f->d, BG_STATS) == 0; i++) {
         loop_run_for(f->loop, 50);
@@ -113,6 +115,7 @@ static void test_vballoon_rest_keeps_the_time_of_statistics(void **state)
         fdrv_wake(&f->d);
     }
     assert_int_equal(fdrv_used_idx(&f->d, BG_STATS), 1);
+    assert_true(util_now_ns() - start >= 1000000000); /* nor too early */
 }
 
 static void test_vballoon_rest_in_the_middle_of_a_request(void **state)

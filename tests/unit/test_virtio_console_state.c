@@ -269,6 +269,11 @@ static void test_vcon_load_new_client_waits_for_the_guest_to_hear(void **state)
     assert_true(loop_run_is_idle(f->loop));
     assert_int_equal(fdrv_used_idx(&f->d, CG_RX1), 0);
     assert_int_equal(fdrv_used_idx(&f->d, CG_CTL_RX), used);
+    print(f, CG_TX1, f->buf, 5); /* meant for the one of before */
+    fdrv_kick(&f->d, CG_TX1);
+    assert_int_equal(fdrv_used_idx(&f->d, CG_TX1), 1);
+    (void)cg_client_reads(f);
+    assert_int_equal(f->num_got, 0);
     for (uint32_t head = 0, len = 0; fdrv_used(&f->d, CG_CTL_RX, &head, &len);)
         ;
     cg_offer_ctl(f, 4, 128);

@@ -146,7 +146,8 @@ static void sort_out(struct vsg *g)
 static void test_BL_063_vsock_new_connections_at_once(void **state)
 {
     struct vsg *g = start(state, (struct vsg_opts){0});
-    struct vsg_sock *s;
+    struct vsg_sock *s = NULL;
+    uint32_t last;
     int old[50];
     int fds[50];
     char line[40];
@@ -154,6 +155,7 @@ static void test_BL_063_vsock_new_connections_at_once(void **state)
     offer_events(g);
     for (int i = 0; i < 50; i++)
         old[i] = vsg_dial(g, 80, &s);
+    last = s->peer_port;
     move(g, "copy.sock");
     for (int i = 0; i < 50; i++)
         fds[i] = vsg_host_dial(g, 80);
@@ -166,8 +168,9 @@ static void test_BL_063_vsock_new_connections_at_once(void **state)
         assert_true(fds[i] >= 0);
         assert_true(vsg_host_line(g, fds[i], line, sizeof(line)));
         assert_int_equal(sscanf(line, "OK %u\n", &port), 1);
+        assert_int_equal(port, last + 1 + (unsigned)i); /* goes on counting */
         s = vsg_find(g, 80, port);
-        assert_non_null(s); /* its own, not one of before */
+        assert_non_null(s);
         assert_true(s->connected);
         assert_int_equal(vsg_write(g, s, line, 5), 5);
         assert_int_equal(vsg_host_read(g, fds[i], line, sizeof(line)), 5);
