@@ -79,8 +79,7 @@ void vv_gate_look(struct vvsock *vv)
         if (!vv_send_event(vv))
             return;
         /* One that it had not seen to before comes first. */
-        if (!vv->gate_waits ||
-            (uint16_t)(vv->gate_target - offered) > vq->size)
+        if (!vv->gate_waits || (uint16_t)(vv->gate_target - offered) > vq->size)
             vv->gate_target = offered;
         vv->gate_target++;
         vv->gate_waits = true;
