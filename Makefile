@@ -46,10 +46,12 @@ URING_LIB = -l:liburing.a
 VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 
 # --- sources by layer -----------------------------------------------------
-BASE_MODULES = util log errmsg stop unix_listen state evloop evloop_uring \
+BASE_MODULES = util log errmsg stop unix_listen state snapshot_mem \
+               snapshot_pair evloop evloop_uring \
                evloop_epoll
 CORE_MODULES = kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 \
-               register_pages
+               register_pages cpu_state_x86 cpu_id_state_x86 chip_state_x86 \
+               dirty
 vmm_srcs = $(foreach m,$(1),$(wildcard vmm/$(m).c))
 BASE_SRC := $(call vmm_srcs,$(BASE_MODULES))
 CORE_SRC := $(call vmm_srcs,$(CORE_MODULES))

@@ -77,6 +77,8 @@ int api_patch_net(struct api_call *c);
 int api_patch_balloon(struct api_call *c);
 int api_get_balloon_stats(struct api_call *c);
 int api_patch_balloon_stats(struct api_call *c);
+int api_snapshot_create(struct api_call *c);
+int api_snapshot_load(struct api_call *c);
 int api_hinting_start(struct api_call *c);
 int api_hinting_stop(struct api_call *c);
 int api_hinting_status(struct api_call *c);

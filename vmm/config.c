@@ -69,8 +69,8 @@ static int config_machine_unsupported(struct config_ctx *x, const char *f,
 
 static int config_machine_field(struct config_ctx *x, const char *f, json_t *v)
 {
-    static const char *const later[] = {
-        "smt", "cpu_template", "track_dirty_pages", "huge_pages", NULL};
+    static const char *const later[] = {"smt", "cpu_template", "huge_pages",
+                                        NULL};
     uint64_t n = 0;
     int rc;
 
@@ -87,6 +87,8 @@ static int config_machine_field(struct config_ctx *x, const char *f, json_t *v)
             x->c->mem_bytes = n * MIB;
         return rc;
     }
+    if (!strcmp(f, "track_dirty_pages"))
+        return json_is_null(v) ? 0 : config_bool(x, f, v, &x->c->track_dirty);
     if (config_is_one_of(f, later))
         return config_machine_unsupported(x, f, v);
     return config_unknown(x, f);

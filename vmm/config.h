@@ -95,6 +95,7 @@ struct vm_config {
     char *boot_args;   /* NULL: the default words */
     uint32_t num_vcpus;
     uint64_t mem_bytes;
+    bool track_dirty; /* from the start on, for diff snapshots */
     size_t num_drives;
     struct config_drive drives[CONFIG_MAX_DRIVES];
     size_t num_nets;

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a configuration file: what PUT /snapshot/load takes. */
+#define CONTROL_LOAD_SECTION "snapshot-load"
+
 /* --- the configuration ------------------------------------------------------
  */
 
@@ -55,7 +58,7 @@ int control_adopt(struct control *c, json_t *doc, struct errmsg *err)
 }
 
 /* What --config-file says; without one the configuration is empty. */
-static int control_load(struct control *c, struct errmsg *err)
+static int control_read_file(struct control *c, struct errmsg *err)
 {
     const char *path = c->options->config_file;
     int rc;
@@ -66,9 +69,16 @@ static int control_load(struct control *c, struct errmsg *err)
         return c->doc ? 0 : err_set(err, -ENOMEM, "out of memory");
     }
     rc = config_read_file(path, &c->doc, err);
+    if (rc)
+        return rc;
+    c->to_load = json_incref(json_object_get(c->doc, CONTROL_LOAD_SECTION));
+    if (c->to_load)
+        (void)json_object_del(c->doc, CONTROL_LOAD_SECTION);
+    rc = config_apply(&c->config, c->doc, path, err);
     if (rc == 0)
-        rc = config_apply(&c->config, c->doc, path, err);
-    return rc ? rc : config_validate(&c->config, err);
+        rc = c->to_load ? config_check(&c->config, err)
+                        : config_validate(&c->config, err);
+    return rc;
 }
 
 /* What can be known of a machine without making it. */
@@ -101,10 +111,12 @@ static int control_probe(struct log *log, bool *out_emulated,
     return 0;
 }
 
-int control_boot(struct control *c, struct errmsg *err)
+int control_machine_options(struct control *c, struct machine_options *out,
+                            struct errmsg *err)
 {
     const struct vmm_options *o = c->options;
-    struct machine_options mo = {
+
+    *out = (struct machine_options){
         .loop = c->loop,
         .log = c->log,
         .console_in_fd = STDIN_FILENO,
@@ -117,15 +129,39 @@ int control_boot(struct control *c, struct errmsg *err)
         .cpu_offset = (int64_t)o->parent_cpu_us - (int64_t)o->start_cpu_us,
         .test_exit = o->test_exit,
     };
+    if (c->metrics)
+        seccomp_tell_metrics(metrics_fd(c->metrics));
+    return control_probe(c->log, &out->emulated_ring0, err);
+}
+
+int control_boot(struct control *c, struct errmsg *err)
+{
+    struct machine_options mo;
     int rc = config_validate(&c->config, err);
 
     if (rc == 0)
-        rc = control_probe(c->log, &mo.emulated_ring0, err);
-    if (c->metrics)
-        seccomp_tell_metrics(metrics_fd(c->metrics));
+        rc = control_machine_options(c, &mo, err);
     if (rc == 0)
-        rc = machine_new(&c->config, &mo, &c->machine, err);
+        rc = machine_new(&c->config, &mo, NULL, &c->machine, err);
     return rc ? rc : machine_start(c->machine, err);
+}
+
+/* A file's machine, booted or loaded; nobody waits for one that stays paused.
+ */
+static void control_on_paused(void *arg)
+{
+    struct control *c = arg;
+
+    log_msg(c->log, LOG_INFO, "the machine was loaded and stays paused");
+}
+
+static int control_begin(struct control *c, struct errmsg *err)
+{
+    bool later = false;
+
+    return c->to_load
+               ? control_load(c, c->to_load, control_on_paused, c, &later, err)
+               : control_boot(c, err);
 }
 
 /* What a signal or the lifeline does, before and after there is a machine. */
@@ -291,7 +327,7 @@ static int control_start(struct control *c, int *out_code, struct errmsg *err)
     control_note_started(c);
     if (!c->options->config_file)
         return 0;
-    rc = control_boot(c, err);
+    rc = control_begin(c, err);
     if (rc != -EINVAL && rc != -E2BIG)
         *out_code = EXIT_CODE_OTHER;
     return rc;
@@ -309,6 +345,7 @@ static void control_fini(struct control *c)
     evloop_free(c->loop);
     config_fini(&c->config);
     json_decref(c->doc);
+    json_decref(c->to_load);
 }
 
 static int control_fail(struct control *c, const struct errmsg *err, int code)
@@ -361,8 +398,8 @@ int control_run(const struct vmm_options *o, struct log *log, uint64_t start_ns)
 
     if (control_open_log(&c, &err))
         return control_fail(&c, &err, EXIT_CODE_ARGUMENTS);
-    rc = control_load(&c, &err);
-    if (rc == 0 && o->check)
+    rc = control_read_file(&c, &err);
+    if (rc == 0 && o->check && !c.to_load)
         rc = control_check(&c.config, &err);
     if (rc)
         code = control_fail(&c, &err, EXIT_CODE_CONFIG);

@@ -14,6 +14,7 @@
 #include "vmm/metric_rows.h"
 #include "vmm/metrics.h"
 #include "vmm/options.h"
+#include "vmm/snapshot.h"
 
 #define API_MAX_ROUTES 64u
 /* What a line of the parser begins with when a client is at fault. */
@@ -61,6 +62,8 @@ struct control {
     json_t *doc;             /* the configuration as clients see it */
     struct vm_config config; /* what it says */
     struct machine *machine; /* NULL before it was started */
+    json_t *to_load;         /* what the file's section snapshot-load says */
+    struct snapshot_base base;
     struct api_server *api;  /* NULL: no control socket */
     struct metrics *metrics; /* NULL: none asked for */
     int log_fd;              /* -1: standard error */
@@ -105,6 +108,21 @@ int control_settle(struct control *c, int rc, json_t *doc,
 /* Builds the machine and starts it. On failure there is none, unless its vCPUs
  * could not be started: then the process ends. */
 int control_boot(struct control *c, struct errmsg *err) MUST_CHECK;
+
+/*
+ * control_snapshot.c. `body` is that of PUT /snapshot/load: files, overrides,
+ * flags. The machine then runs, or is PAUSED when `done` runs: *out_later says
+ * so. -EINVAL and others with a line; then there is no machine, and another
+ * may be tried.
+ */
+int control_load(struct control *c, json_t *body, machine_paused_fn done,
+                 void *arg, bool *out_later, struct errmsg *err) MUST_CHECK;
+int control_save(struct control *c, const char *state_path,
+                 const char *mem_path, bool diff,
+                 struct errmsg *err) MUST_CHECK;
+/* What machines are made with, apart from their configuration. */
+int control_machine_options(struct control *c, struct machine_options *out,
+                            struct errmsg *err) MUST_CHECK;
 
 /* control_output.c: what the section of `config` says, from now on. */
 int control_set_logger(struct control *c, const struct vm_config *config,

@@ -246,6 +246,21 @@ uint32_t cpu_id_value(const struct cpu_id *id, uint32_t index,
     return 0;
 }
 
+const struct kvm_cpuid2 *cpu_id_table(const struct cpu_id *id)
+{
+    return id->table;
+}
+
+int cpu_id_replace(struct cpu_id *id, const struct kvm_cpuid_entry2 *entries,
+                   uint32_t num)
+{
+    if (num > CPUID_MAX_ENTRIES)
+        return -EINVAL;
+    memcpy(id->table->entries, entries, num * sizeof(*entries));
+    id->table->nent = num;
+    return 0;
+}
+
 int cpu_id_apply(const struct cpu_id *id, int vcpu_fd, uint32_t index,
                  struct errmsg *err)
 {

@@ -33,6 +33,13 @@ void cpu_id_clear(struct cpu_id *id, uint32_t function, int reg, uint32_t bits);
 /* Value of a register of a leaf for vCPU `index`; 0 where it is absent. */
 uint32_t cpu_id_value(const struct cpu_id *id, uint32_t index,
                       uint32_t function, uint32_t subleaf, int reg);
+/* The table before the ids of a vCPU are put in. Borrowed. */
+struct kvm_cpuid2;
+const struct kvm_cpuid2 *cpu_id_table(const struct cpu_id *id);
+/* Takes a copy of `num` entries in its place. -EINVAL: too many. */
+struct kvm_cpuid_entry2;
+int cpu_id_replace(struct cpu_id *id, const struct kvm_cpuid_entry2 *entries,
+                   uint32_t num) MUST_CHECK;
 int cpu_id_apply(const struct cpu_id *id, int vcpu_fd, uint32_t index,
                  struct errmsg *err) MUST_CHECK;
 

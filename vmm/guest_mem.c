@@ -5,6 +5,7 @@
 #include "vmm/layout_x86.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,20 +19,24 @@ struct gm_file_map {
 };
 
 struct guest_mem {
-    int fd;
+    int fd; /* -1: empty private memory */
+    bool is_private;
     uint64_t ram_bytes;
     size_t num_regions;
     struct gm_region regions[GM_MAX_REGIONS];
     size_t num_file_maps;
     struct gm_file_map file_maps[GM_MAX_FILE_MAPS];
+    uint64_t *dirty; /* by __atomic; one bit a page; NULL: nobody asked */
 };
 
 static int gm_add_region(struct guest_mem *gm, gpa_t gpa, uint64_t len,
                          uint64_t fd_offset)
 {
     struct gm_region *r = &gm->regions[gm->num_regions];
-    void *host = mmap(NULL, len, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE, gm->fd, (off_t)fd_offset);
+    int flags = MAP_NORESERVE | (gm->is_private ? MAP_PRIVATE : MAP_SHARED) |
+                (gm->fd < 0 ? MAP_ANONYMOUS : 0);
+    void *host = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, gm->fd,
+                      gm->fd < 0 ? 0 : (off_t)fd_offset);
 
     if (host == MAP_FAILED)
         return neg_errno();
@@ -43,26 +48,27 @@ static int gm_add_region(struct guest_mem *gm, gpa_t gpa, uint64_t len,
     return 0;
 }
 
-static int gm_map_all(struct guest_mem *gm)
+static int gm_make_file(struct guest_mem *gm)
 {
-    uint64_t low = min_u64(gm->ram_bytes, LAYOUT_HOLE_START);
-    int rc;
-
     gm->fd = memfd_create("mote-guest-ram", MFD_CLOEXEC);
     if (gm->fd < 0)
         return neg_errno();
-    if (ftruncate(gm->fd, (off_t)gm->ram_bytes) < 0)
-        return neg_errno();
-    rc = gm_add_region(gm, 0, low, 0);
+    return ftruncate(gm->fd, (off_t)gm->ram_bytes) < 0 ? neg_errno() : 0;
+}
+
+static int gm_map_all(struct guest_mem *gm)
+{
+    uint64_t low = min_u64(gm->ram_bytes, LAYOUT_HOLE_START);
+    int rc = gm_add_region(gm, 0, low, 0);
+
     if (rc == 0 && gm->ram_bytes > low)
         rc = gm_add_region(gm, LAYOUT_HOLE_END, gm->ram_bytes - low, low);
     return rc;
 }
 
-int gm_new(uint64_t ram_bytes, struct guest_mem **out_gm)
+static int gm_alloc(uint64_t ram_bytes, struct guest_mem **out_gm)
 {
     struct guest_mem *gm;
-    int rc;
 
     if (ram_bytes == 0 || ram_bytes % GM_PAGE != 0 ||
         ram_bytes > LAYOUT_MAX_RAM)
@@ -72,8 +78,39 @@ int gm_new(uint64_t ram_bytes, struct guest_mem **out_gm)
         return -ENOMEM;
     gm->fd = -1;
     gm->ram_bytes = ram_bytes;
+    *out_gm = gm;
+    return 0;
+}
+
+int gm_new(uint64_t ram_bytes, struct guest_mem **out_gm)
+{
+    struct guest_mem *gm = NULL;
+    int rc = gm_alloc(ram_bytes, &gm);
+
+    if (rc == 0)
+        rc = gm_make_file(gm);
+    if (rc == 0)
+        rc = gm_map_all(gm);
+    if (rc) {
+        gm_free(gm);
+        return rc;
+    }
+    *out_gm = gm;
+    return 0;
+}
+
+int gm_new_private(uint64_t ram_bytes, int fd, struct guest_mem **out_gm)
+{
+    struct guest_mem *gm = NULL;
+    int rc = gm_alloc(ram_bytes, &gm);
+
+    if (rc)
+        return rc;
+    gm->is_private = true;
+    gm->fd = fd;
     rc = gm_map_all(gm);
     if (rc) {
+        gm->fd = -1; /* the caller's still */
         gm_free(gm);
         return rc;
     }
@@ -88,6 +125,7 @@ void gm_free(struct guest_mem *gm)
     for (size_t i = 0; i < gm->num_regions; i++)
         (void)munmap(gm->regions[i].host, gm->regions[i].len_bytes);
     drop_fd(&gm->fd);
+    free(gm->dirty);
     free(gm);
 }
 
@@ -125,6 +163,18 @@ static char *gm_find(const struct guest_mem *gm, gpa_t gpa, uint64_t len)
     return NULL;
 }
 
+static const struct gm_region *gm_region_of(const struct guest_mem *gm,
+                                            gpa_t gpa)
+{
+    for (size_t i = 0; i < gm->num_regions; i++) {
+        const struct gm_region *r = &gm->regions[i];
+
+        if (gpa >= r->gpa && gpa - r->gpa < r->len_bytes)
+            return r;
+    }
+    return NULL;
+}
+
 int gm_rptr(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes,
             const void **out_host)
 {
@@ -143,6 +193,7 @@ int gm_wptr(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes,
 
     if (!p)
         return -EFAULT;
+    gm_mark_dirty(gm, gpa, len_bytes);
     *out_host = p;
     return 0;
 }
@@ -166,6 +217,7 @@ int gm_write(const struct guest_mem *gm, gpa_t gpa, const void *src,
     if (!p)
         return -EFAULT;
     memcpy(p, src, len_bytes);
+    gm_mark_dirty(gm, gpa, len_bytes);
     return 0;
 }
 
@@ -190,6 +242,116 @@ int gm_map_file(struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes, int fd,
     return 0;
 }
 
+/* --- in the order of the file ----------------------------------------------
+ */
+
+static const struct gm_region *gm_linear_region(const struct guest_mem *gm,
+                                                uint64_t from)
+{
+    for (size_t i = 0; i < gm->num_regions; i++) {
+        const struct gm_region *r = &gm->regions[i];
+
+        if (from >= r->fd_offset_bytes &&
+            from - r->fd_offset_bytes < r->len_bytes)
+            return r;
+    }
+    return NULL;
+}
+
+void *gm_linear(const struct guest_mem *gm, uint64_t from, uint64_t len_bytes)
+{
+    const struct gm_region *r = gm_linear_region(gm, from);
+
+    if (!r || len_bytes > r->len_bytes - (from - r->fd_offset_bytes))
+        return NULL;
+    return (char *)r->host + (from - r->fd_offset_bytes);
+}
+
+/* Where the memory that is mapped from elsewhere begins and ends next. */
+static void gm_next_map(const struct guest_mem *gm, const struct gm_region *r,
+                        uint64_t from, uint64_t *out_from, uint64_t *out_to)
+{
+    *out_from = *out_to = r->fd_offset_bytes + r->len_bytes;
+    for (size_t i = 0; i < gm->num_file_maps; i++) {
+        const struct gm_file_map *m = &gm->file_maps[i];
+        uint64_t at = r->fd_offset_bytes + (m->gpa - r->gpa);
+
+        if (m->gpa < r->gpa || m->gpa - r->gpa >= r->len_bytes ||
+            at + m->len_bytes <= from || at >= *out_from)
+            continue;
+        *out_from = at > from ? at : from;
+        *out_to = at + m->len_bytes;
+    }
+}
+
+bool gm_next_data(const struct guest_mem *gm, uint64_t from, uint64_t *out_from,
+                  uint64_t *out_to)
+{
+    const struct gm_region *r = gm_linear_region(gm, from);
+    off_t data;
+    off_t hole;
+
+    if (!r)
+        return false;
+    if (gm->is_private) {
+        *out_from = from;
+        *out_to = r->fd_offset_bytes + r->len_bytes;
+        return true;
+    }
+    gm_next_map(gm, r, from, out_from, out_to);
+    if (*out_from == from && *out_to > from)
+        return true;
+    data = lseek(gm->fd, (off_t)from, SEEK_DATA);
+    hole = data < 0 ? -1 : lseek(gm->fd, data, SEEK_HOLE);
+    if (hole < 0 || (uint64_t)data >= *out_from) {
+        if (*out_to > *out_from)
+            return true;
+        return gm_next_data(gm, *out_from, out_from, out_to);
+    }
+    *out_to = min_u64((uint64_t)hole, *out_from);
+    *out_from = (uint64_t)data;
+    return true;
+}
+
+/* --- what we wrote ourselves ----------------------------------------------
+ */
+
+uint64_t gm_num_pages(const struct guest_mem *gm)
+{
+    return gm->ram_bytes / GM_PAGE;
+}
+
+int gm_track_writes(struct guest_mem *gm)
+{
+    if (!gm->dirty)
+        gm->dirty = calloc((gm_num_pages(gm) + 63) / 64, sizeof(*gm->dirty));
+    return gm->dirty ? 0 : -ENOMEM;
+}
+
+void gm_mark_dirty(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes)
+{
+    const struct gm_region *r = gm->dirty ? gm_region_of(gm, gpa) : NULL;
+    uint64_t first;
+    uint64_t last;
+
+    if (!r || len_bytes == 0)
+        return;
+    first = (r->fd_offset_bytes + (gpa - r->gpa)) / GM_PAGE;
+    len_bytes = min_u64(len_bytes, r->len_bytes - (gpa - r->gpa));
+    last = (r->fd_offset_bytes + (gpa - r->gpa) + len_bytes - 1) / GM_PAGE;
+    for (uint64_t page = first; page <= last; page++)
+        (void)__atomic_fetch_or(&gm->dirty[page / 64], 1ull << page % 64,
+                                __ATOMIC_RELAXED);
+}
+
+void gm_take_dirty(const struct guest_mem *gm, uint64_t *bits)
+{
+    uint64_t words = (gm_num_pages(gm) + 63) / 64;
+
+    for (uint64_t i = 0; gm->dirty && i < words; i++)
+        bits[i] |= __atomic_exchange_n(&gm->dirty[i], 0, __ATOMIC_RELAXED);
+}
+
 /* --- giving memory back -------------------------------------------------- */
 
 /*
@@ -199,7 +361,9 @@ int gm_map_file(struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes, int fd,
 static uint64_t gm_same_kind(const struct guest_mem *gm, gpa_t gpa,
                              uint64_t len, bool *out_file)
 {
-    *out_file = false;
+    *out_file = gm->is_private;
+    if (gm->is_private)
+        return len;
     for (size_t i = 0; i < gm->num_file_maps; i++) {
         const struct gm_file_map *m = &gm->file_maps[i];
 
@@ -228,18 +392,6 @@ static int gm_discard_part(const struct guest_mem *gm,
                              (off_t)(r->fd_offset_bytes + off), (off_t)len);
     } while (rc < 0 && errno == EINTR);
     return rc < 0 ? neg_errno() : 0;
-}
-
-static const struct gm_region *gm_region_of(const struct guest_mem *gm,
-                                            gpa_t gpa)
-{
-    for (size_t i = 0; i < gm->num_regions; i++) {
-        const struct gm_region *r = &gm->regions[i];
-
-        if (gpa >= r->gpa && gpa - r->gpa < r->len_bytes)
-            return r;
-    }
-    return NULL;
 }
 
 int gm_discard(const struct guest_mem *gm, gpa_t gpa, uint64_t len_bytes)

@@ -164,13 +164,14 @@ static int kvm_set_slot(struct kvm *kvm,
     return 0;
 }
 
-int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm,
+int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm, bool log_dirty,
                    struct errmsg *err)
 {
     for (size_t i = 0; i < gm_region_count(gm); i++) {
         const struct gm_region *r = gm_region(gm, i);
         const struct kvm_userspace_memory_region slot = {
             .slot = (uint32_t)i,
+            .flags = log_dirty ? KVM_MEM_LOG_DIRTY_PAGES : 0,
             .guest_phys_addr = r->gpa,
             .memory_size = r->len_bytes,
             .userspace_addr = (uint64_t)(uintptr_t)r->host,
@@ -181,6 +182,12 @@ int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm,
             return rc;
     }
     return 0;
+}
+
+int kvm_log_dirty(struct kvm *kvm, const struct guest_mem *gm, bool on,
+                  struct errmsg *err)
+{
+    return kvm_add_memory(kvm, gm, on, err); /* the same slots, other flags */
 }
 
 int kvm_add_read_only_page(struct kvm *kvm, uint32_t slot, gpa_t gpa,

@@ -36,8 +36,12 @@ int kvm_open(struct kvm *kvm, struct errmsg *err) MUST_CHECK;
 /* The VM and, on top, its memory; the interrupt chips come after memory
  * because adding memory later is slow on some hosts. */
 int kvm_create_vm(struct kvm *kvm, struct errmsg *err) MUST_CHECK;
-int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm,
+int kvm_add_memory(struct kvm *kvm, const struct guest_mem *gm, bool log_dirty,
                    struct errmsg *err) MUST_CHECK;
+/* Whether KVM notes which pages the guest writes; KVM_GET_DIRTY_LOG then tells,
+ * by the number of the region. */
+int kvm_log_dirty(struct kvm *kvm, const struct guest_mem *gm, bool on,
+                  struct errmsg *err) MUST_CHECK;
 /*
  * A page that the guest reads as memory and whose writes leave KVM_RUN as MMIO;
  * `slot` is a number above the regions of the guest's memory. -ENOTSUP, without

@@ -3,9 +3,13 @@
 
 #include "boot/boot_x86.h"
 #include "vmm/bus.h"
+#include "vmm/cleanup.h"
+#include "vmm/cpu_state_x86.h"
 #include "vmm/irq.h"
 #include "vmm/quirks_x86.h"
+#include "vmm/uffd.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +23,31 @@
 /* --- building, in order -----------------------------------------------------
  */
 
+static int machine_map_saved(struct machine *m, uint64_t bytes, int saved_fd)
+{
+    int fd = saved_fd < 0 ? -1 : fcntl(saved_fd, F_DUPFD_CLOEXEC, 0);
+    int rc;
+
+    if (saved_fd >= 0 && fd < 0)
+        return neg_errno();
+    rc = gm_new_private(bytes, fd, &m->mem);
+    if (rc)
+        drop_fd(&fd);
+    return rc;
+}
+
 static int machine_build_memory(struct machine *m, uint64_t bytes,
+                                const struct machine_saved *saved,
                                 struct errmsg *err)
 {
-    int rc = gm_new(bytes, &m->mem);
+    int rc = saved ? machine_map_saved(m, bytes, saved->mem_fd)
+                   : gm_new(bytes, &m->mem);
 
     if (rc)
         return err_set(err, rc, "guest memory: %llu MiB: %s",
                        (unsigned long long)(bytes / MIB), err_reason(rc));
+    if (saved && saved->uffd_path)
+        return uffd_offer(m->mem, saved->uffd_path, &m->uffd, err);
     return 0;
 }
 
@@ -39,7 +60,7 @@ static int machine_build_kvm(struct machine *m, const struct vm_config *c,
     if (rc == 0)
         rc = kvm_create_vm(&m->kvm, err);
     if (rc == 0)
-        rc = kvm_add_memory(&m->kvm, m->mem, err);
+        rc = kvm_add_memory(&m->kvm, m->mem, c->track_dirty, err);
     if (rc == 0)
         rc = register_pages_init(&m->pages, &m->kvm,
                                  c->no_register_pages ? 0 : devices_count(c),
@@ -140,7 +161,21 @@ static int machine_build_legacy(struct machine *m, struct errmsg *err)
     return rc ? rc : machine_build_boot_timer(m, err);
 }
 
-static int machine_build_vcpus(struct machine *m, uint32_t n,
+static int machine_build_cpu_id(struct machine *m, uint32_t n,
+                                const struct machine_saved *saved,
+                                struct errmsg *err)
+{
+    int rc = cpu_id_new(&m->kvm, n, &m->cpu_id, err);
+
+    if (rc)
+        return rc;
+    if (m->options.emulated_ring0)
+        quirks_fix_cpuid(m->cpu_id);
+    return saved ? cpu_id_load(m->cpu_id, saved->force_cpu, saved->state, err)
+                 : 0;
+}
+
+static int machine_build_vcpus(struct machine *m, uint32_t n, bool boots,
                                struct errmsg *err)
 {
     const struct vcpu_env env = {
@@ -154,19 +189,15 @@ static int machine_build_vcpus(struct machine *m, uint32_t n,
         .paused = machine_vcpu_paused,
         .arg = m,
     };
-    int rc = cpu_id_new(&m->kvm, n, &m->cpu_id, err);
+    int rc;
 
-    if (rc)
-        return rc;
-    if (m->options.emulated_ring0)
-        quirks_fix_cpuid(m->cpu_id);
     for (uint32_t i = 0; i < n; i++) {
         rc = vcpu_new(&m->kvm, i, &env, &m->vcpus[i], err);
         if (rc)
             return rc;
         m->num_vcpus++;
         rc = cpu_id_apply(m->cpu_id, vcpu_fd(m->vcpus[i]), i, err);
-        if (rc == 0)
+        if (rc == 0 && boots)
             rc = cpu_set_boot_state(vcpu_fd(m->vcpus[i]), err);
         if (rc)
             return rc;
@@ -194,7 +225,7 @@ static void machine_words(const struct machine *m, const struct vm_config *c,
                    m->options.emulated_ring0 ? quirks_kernel_words() : "");
 }
 
-static int machine_random(void *buf, size_t len, struct errmsg *err)
+int machine_random(void *buf, size_t len, struct errmsg *err)
 {
     if (getrandom(buf, len, 0) != (ssize_t)len)
         return err_set(err, -EIO, "random seed: the host gave none");
@@ -237,7 +268,6 @@ static int machine_load(struct machine *m, const struct vm_config *c,
         .seed_len = sizeof(seed),
         .desc = c->no_device_tree ? BOOT_DESC_MPTABLE : BOOT_DESC_AUTO,
     };
-    int irq_fd = -1;
     int rc;
 
     if (!result)
@@ -248,9 +278,7 @@ static int machine_load(struct machine *m, const struct vm_config *c,
     b.machine.devs = devs;
     b.machine.ndevs = devices_describe(m->devices, devs, ARRAY_SIZE(devs));
     b.machine.vmgenid = c->vmgenid;
-    if (rc == 0 && c->vmgenid)
-        rc = irq_take_device(&m->irqs, &m->kvm, &b.machine.vmgenid_gsi, &irq_fd,
-                             err);
+    b.machine.vmgenid_gsi = m->vmgenid_gsi;
     if (rc == 0)
         rc = boot_load(m->mem, &b, result, err);
     if (rc == 0)
@@ -260,18 +288,27 @@ static int machine_load(struct machine *m, const struct vm_config *c,
     return rc;
 }
 
-static int machine_write_vmgenid(struct machine *m, const struct vm_config *c,
+/* Its page is there in any case; without a line nobody looks at it. */
+static int machine_build_vmgenid(struct machine *m, const struct vm_config *c,
                                  struct errmsg *err)
 {
-    uint8_t id[MACHINE_VMGENID_LEN];
-    int rc = machine_random(id, sizeof(id), err);
+    return c->vmgenid ? irq_take_device(&m->irqs, &m->kvm, &m->vmgenid_gsi,
+                                        &m->vmgenid_fd, err)
+                      : 0;
+}
 
-    if (!c->vmgenid || rc)
+int machine_renew_vmgenid(struct machine *m, bool tell, struct errmsg *err)
+{
+    uint8_t id[MACHINE_VMGENID_LEN];
+    const uint64_t edge = 1;
+    int rc = m->vmgenid_fd >= 0 ? machine_random(id, sizeof(id), err) : 0;
+
+    if (m->vmgenid_fd < 0 || rc)
         return rc;
     rc = gm_write(m->mem, LAYOUT_VMGENID, id, sizeof(id));
-    if (rc)
-        return err_set(err, rc, "vmgenid: %s", err_reason(rc));
-    return 0;
+    if (rc == 0 && tell)
+        rc = util_write_full(m->vmgenid_fd, &edge, sizeof(edge));
+    return rc ? err_set(err, rc, "vmgenid: %s", err_reason(rc)) : 0;
 }
 
 /*
@@ -283,39 +320,59 @@ static int machine_named(int rc)
     return rc ? -EINVAL : 0;
 }
 
-static int machine_build(struct machine *m, const struct vm_config *c,
-                         struct errmsg *err)
+static int machine_build_devices(struct machine *m, const struct vm_config *c,
+                                 struct errmsg *err)
 {
-    int rc = machine_build_memory(m, c->mem_bytes, err);
+    const struct device_env env = {
+        .vdev = {.mem = m->mem, .loop = m->loop, .log = m->options.log},
+        .kvm = &m->kvm,
+        .irqs = &m->irqs,
+        .mmio = m->mmio,
+        .pages = &m->pages,
+        .console_out_fd = m->options.console_out_fd,
+    };
+    int rc = machine_named(devices_new(&env, c, &m->devices, err));
 
+    return rc ? rc : machine_build_vmgenid(m, c, err);
+}
+
+static int machine_boot(struct machine *m, const struct vm_config *c,
+                        struct errmsg *err)
+{
+    int rc = machine_renew_vmgenid(m, false, err);
+
+    return rc ? rc : machine_named(machine_load(m, c, err));
+}
+
+static int machine_build(struct machine *m, const struct vm_config *c,
+                         const struct machine_saved *saved, struct errmsg *err)
+{
+    int rc = machine_build_memory(m, c->mem_bytes, saved, err);
+
+    if (rc == 0)
+        dirty_init(&m->dirty, &m->kvm, m->mem);
     if (rc == 0)
         rc = machine_build_kvm(m, c, err);
     if (rc == 0)
         rc = machine_build_legacy(m, err);
-    if (rc == 0) {
-        const struct device_env env = {
-            .vdev = {.mem = m->mem, .loop = m->loop, .log = m->options.log},
-            .kvm = &m->kvm,
-            .irqs = &m->irqs,
-            .mmio = m->mmio,
-            .pages = &m->pages,
-            .console_out_fd = m->options.console_out_fd,
-        };
-
-        rc = machine_named(devices_new(&env, c, &m->devices, err));
-    }
     if (rc == 0)
-        rc = machine_build_vcpus(m, c->num_vcpus, err);
+        rc = machine_build_devices(m, c, err);
     if (rc == 0)
-        rc = machine_write_vmgenid(m, c, err);
+        rc = machine_build_cpu_id(m, c->num_vcpus, saved, err);
     if (rc == 0)
-        rc = machine_named(machine_load(m, c, err));
+        rc = machine_build_vcpus(m, c->num_vcpus, !saved, err);
+    if (rc == 0)
+        rc =
+            saved ? machine_load_saved(m, saved, err) : machine_boot(m, c, err);
+    if (rc == 0 && c->track_dirty)
+        rc = dirty_start(&m->dirty, err);
     return rc;
 }
 
 int machine_new(const struct vm_config *config,
                 const struct machine_options *options,
-                struct machine **out_machine, struct errmsg *err)
+                const struct machine_saved *saved, struct machine **out_machine,
+                struct errmsg *err)
 {
     struct machine *m = calloc(1, sizeof(*m));
     int rc;
@@ -326,6 +383,8 @@ int machine_new(const struct vm_config *config,
     m->loop = options->loop;
     m->kvm.sys_fd = -1;
     m->kvm.vm_fd = -1;
+    m->uffd = -1;
+    m->vmgenid_fd = -1;
     (void)pthread_mutex_init(&m->gate_lock, NULL); /* never fail on Linux */
     (void)pthread_cond_init(&m->gate_changed, NULL);
     irq_init(&m->irqs);
@@ -334,7 +393,7 @@ int machine_new(const struct vm_config *config,
     if (rc)
         err_set(err, rc, "signals: %s", err_reason(rc));
     else
-        rc = machine_build(m, config, err);
+        rc = machine_build(m, config, saved, err);
     if (rc) {
         machine_free(m);
         return rc;
@@ -360,6 +419,8 @@ void machine_free(struct machine *m)
     irq_fini(&m->irqs);
     kvm_fini(&m->kvm);
     register_pages_fini(&m->pages);
+    dirty_fini(&m->dirty);
+    drop_fd(&m->uffd);
     gm_free(m->mem);
     (void)pthread_cond_destroy(&m->gate_changed);
     (void)pthread_mutex_destroy(&m->gate_lock);

@@ -15,6 +15,7 @@
 #include "vmm/config.h"
 #include "vmm/evloop.h"
 #include "vmm/log.h"
+#include "vmm/state.h"
 #include "vmm/stop.h"
 
 struct machine;
@@ -34,6 +35,15 @@ struct machine_options {
     bool test_exit;      /* test programs may end the VM with a result */
 };
 
+/* A machine that goes on from a saved state instead of booting. */
+struct machine_saved {
+    const struct state_file *state; /* borrowed, as are the next two */
+    int mem_fd;                     /* its memory; -1: see next */
+    const char *uffd_path;          /* whoever fills its memory listens there */
+    uint64_t ahead_ns; /* clocks go on by that much later; mostly 0 */
+    bool force_cpu;    /* even if this host's CPU lacks features */
+};
+
 #define MACHINE_MAX_MARKS 32
 
 struct machine_result {
@@ -47,9 +57,11 @@ struct machine_result {
     } marks[MACHINE_MAX_MARKS];
 };
 
+/* `saved`: NULL for one that boots. */
 int machine_new(const struct vm_config *config,
                 const struct machine_options *options,
-                struct machine **out_machine, struct errmsg *err) MUST_CHECK;
+                const struct machine_saved *saved, struct machine **out_machine,
+                struct errmsg *err) MUST_CHECK;
 /*
  * Starts the vCPUs; once in a process, because from now on the calling thread,
  * the loop's, may make only the system calls of seccomp_rules.h. On failure the
@@ -57,6 +69,11 @@ int machine_new(const struct vm_config *config,
  * done.
  */
 int machine_start(struct machine *m, struct errmsg *err) MUST_CHECK;
+/* The same, for a loaded machine that is to stay paused; `done` as with
+ * machine_pause(). */
+typedef void (*machine_paused_fn)(void *arg);
+int machine_start_paused(struct machine *m, machine_paused_fn done, void *arg,
+                         struct errmsg *err) MUST_CHECK;
 void machine_free(struct machine *m); /* NULL is fine */
 
 /* The machine ends by evloop_stop(), once devices and console are quiet. */
@@ -69,13 +86,22 @@ enum machine_state { MACHINE_RUNNING, MACHINE_PAUSING, MACHINE_PAUSED };
 
 enum machine_state machine_state(const struct machine *m);
 /*
- * Stops the vCPUs at a point where the guest has no access half done. `done`
- * runs once all rest: at once if they do already, never if the VM ends first.
- * Devices finish what the guest asked of them before. Not while PAUSING.
+ * Stops the vCPUs at a point where the guest has no access half done, then
+ * brings the devices to rest: they finish what they have begun, and what the
+ * host sends waits. `done` runs once all rest: at once if they do already,
+ * never if the VM ends first. Not while PAUSING.
  */
-typedef void (*machine_paused_fn)(void *arg);
 void machine_pause(struct machine *m, machine_paused_fn done, void *arg);
 void machine_resume(struct machine *m); /* idempotent; not while PAUSING */
+
+/*
+ * All that is not memory, as sections of `out`. Only while PAUSED. Memory and
+ * the record of its pages that were written are borrowed from the machine.
+ */
+int machine_save(struct machine *m, struct state_out *out,
+                 struct errmsg *err) MUST_CHECK;
+struct guest_mem *machine_mem(struct machine *m);
+struct dirty *machine_dirty(struct machine *m);
 
 /* False: the guest has not taken the keys pressed before. */
 bool machine_ctrl_alt_del(struct machine *m);

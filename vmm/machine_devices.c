@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <linux/virtio_mmio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,8 @@ struct device_set {
     size_t num;
     struct device_slot slots[LAYOUT_MAX_DEVICES];
     struct virtio_dev *console; /* its slot's; NULL: none */
-    size_t num_down;            /* io thread, while shutting down */
+    /* io thread, while coming to rest or shutting down */
+    size_t num_down;
     void (*done)(void *arg);
     void *done_arg;
 };
@@ -317,10 +319,100 @@ void devices_shutdown(struct device_set *set, void (*done)(void *arg),
 {
     size_t num = set->num;
 
+    set->num_down = 0;
     set->done = done;
     set->done_arg = arg;
     if (num == 0)
         done(arg);
     for (size_t i = 0; i < num; i++)
         virtio_mmio_shutdown(set->slots[i].mmio, devices_on_down, set);
+}
+
+/* --- at rest ----------------------------------------------------------------
+ */
+
+/* thread: io */
+static void devices_on_rested(void *arg)
+{
+    struct device_set *set = arg;
+
+    if (++set->num_down == set->num)
+        set->done(set->done_arg);
+}
+
+void devices_rest(struct device_set *set, void (*done)(void *arg), void *arg)
+{
+    size_t num = set->num;
+
+    set->num_down = 0;
+    set->done = done;
+    set->done_arg = arg;
+    if (num == 0)
+        done(arg);
+    for (size_t i = 0; i < num; i++)
+        virtio_mmio_rest(set->slots[i].mmio, devices_on_rested, set);
+}
+
+void devices_wake(struct device_set *set)
+{
+    for (size_t i = 0; i < set->num; i++)
+        virtio_mmio_wake(set->slots[i].mmio);
+}
+
+#define DEVICES_VERSION 1u
+
+/* Where the guest was told to find the devices must hold after a load. */
+void devices_save(const struct device_set *set, struct state_out *out)
+{
+    char name[STATE_NAME_MAX];
+
+    state_begin(out, "devices", DEVICES_VERSION);
+    state_put_u32(out, (uint32_t)set->num);
+    for (size_t i = 0; i < set->num; i++) {
+        state_put_u32(out, set->slots[i].dev->device_id);
+        state_put_u64(out, set->slots[i].window.base);
+        state_put_u32(out, set->slots[i].window.gsi);
+    }
+    state_end(out);
+    for (size_t i = 0; i < set->num; i++) {
+        (void)snprintf(name, sizeof(name), "device/%zu", i);
+        virtio_mmio_save(set->slots[i].mmio, name, out);
+    }
+}
+
+static int devices_check_places(const struct device_set *set,
+                                const struct state_file *f, struct errmsg *err)
+{
+    struct state_in in;
+    int rc = state_section(f, "devices", DEVICES_VERSION, &in, err);
+    uint32_t num = rc ? 0 : state_get_u32(&in);
+
+    for (size_t i = 0; i < set->num && rc == 0; i++) {
+        const struct device_slot *s = &set->slots[i];
+        bool same = state_get_u32(&in) == s->dev->device_id;
+
+        same = state_get_u64(&in) == s->window.base && same;
+        same = state_get_u32(&in) == s->window.gsi && same;
+        if (!same || num != set->num)
+            rc = err_set(err, -EBADMSG,
+                         "the saved state has other devices than its own "
+                         "configuration says");
+    }
+    if (rc == 0 && state_done(&in))
+        rc = err_set(err, -EBADMSG,
+                     "the list of devices in the saved state is damaged");
+    return rc;
+}
+
+int devices_load(struct device_set *set, const struct state_file *f,
+                 struct errmsg *err)
+{
+    char name[STATE_NAME_MAX];
+    int rc = devices_check_places(set, f, err);
+
+    for (size_t i = 0; i < set->num && rc == 0; i++) {
+        (void)snprintf(name, sizeof(name), "device/%zu", i);
+        rc = virtio_mmio_load(set->slots[i].mmio, name, f, err);
+    }
+    return rc;
 }

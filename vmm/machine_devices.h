@@ -48,6 +48,17 @@ struct virtio_dev *devices_find(const struct device_set *set,
 size_t devices_num(const struct device_set *set);
 struct virtio_dev *devices_at(const struct device_set *set, size_t i,
                               const char **out_id);
+/*
+ * While no vCPU runs: brings all to rest, then calls `done`, from inside or
+ * later; never if devices_shutdown() comes first. thread: io
+ */
+void devices_rest(struct device_set *set, void (*done)(void *arg), void *arg);
+void devices_wake(struct device_set *set);
+/* Sections "device/<number>", of devices at rest. */
+void devices_save(const struct device_set *set, struct state_out *out);
+/* Into a fresh set, which is then at rest. -EBADMSG, -ENOTSUP or -errno. */
+int devices_load(struct device_set *set, const struct state_file *f,
+                 struct errmsg *err) MUST_CHECK;
 
 /* Ends waits of vCPU threads inside register accesses. Thread: any. */
 void devices_cancel_waits(struct device_set *set);

@@ -3,14 +3,16 @@
 #define VMM_MACHINE_INT_H
 
 /*
- * Between machine.c, which builds the parts and takes them down, and
- * machine_life.c, which runs, pauses and ends them. Nobody else includes it.
+ * Between machine.c, which builds the parts and takes them down,
+ * machine_life.c, which runs, pauses and ends them, and machine_state.c, which
+ * saves and loads them. Nobody else includes it.
  */
 
 #include "devices/boot_timer.h"
 #include "devices/exit_port.h"
 #include "devices/i8042.h"
 #include "devices/uart.h"
+#include "vmm/dirty.h"
 #include "vmm/machine.h"
 #include "vmm/machine_devices.h"
 #include "vmm/vcpu.h"
@@ -22,6 +24,8 @@ struct machine {
     struct machine_options options;
     struct evloop *loop; /* borrowed */
     struct guest_mem *mem;
+    int uffd; /* what fills the memory; -1: nothing has to */
+    struct dirty dirty;
     struct kvm kvm;
     struct irq_table irqs;
     struct bus *pio;
@@ -33,6 +37,8 @@ struct machine {
     struct boot_timer *boot_timer; /* NULL: none */
     struct device_set *devices;
     struct cpu_id *cpu_id;
+    uint32_t vmgenid_gsi; /* with vmgenid_fd */
+    int vmgenid_fd;       /* its line, borrowed; -1: there is none */
     uint32_t num_vcpus;
     struct vcpu *vcpus[LAYOUT_MAX_VCPUS];
 
@@ -59,7 +65,16 @@ struct machine {
     uint32_t num_paused;
     machine_paused_fn on_paused;
     void *on_paused_arg;
+    struct ev_call rested_call;
 };
+
+/* machine_state.c: in place of a boot. */
+int machine_load_saved(struct machine *m, const struct machine_saved *saved,
+                       struct errmsg *err) MUST_CHECK;
+/* A new id in the guest's memory; with `tell` its line is raised as well. */
+int machine_renew_vmgenid(struct machine *m, bool tell,
+                          struct errmsg *err) MUST_CHECK;
+int machine_random(void *buf, size_t len, struct errmsg *err) MUST_CHECK;
 
 /* The hooks of a vCPU and of whatever may end the VM; `arg` is the machine. */
 void machine_init_calls(struct machine *m);

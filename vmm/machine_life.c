@@ -137,7 +137,7 @@ static int machine_start_vcpus(struct machine *m, struct errmsg *err)
     return rc;
 }
 
-int machine_start(struct machine *m, struct errmsg *err)
+static int machine_enter_all(struct machine *m, struct errmsg *err)
 {
     int filter_rc =
         m->options.filter_calls ? seccomp_prepare(m->options.log->fd) : 0;
@@ -158,6 +158,40 @@ int machine_start(struct machine *m, struct errmsg *err)
     return rc;
 }
 
+static void machine_wake_devices(struct machine *m)
+{
+    uart_wake(m->uart);
+    devices_wake(m->devices);
+}
+
+int machine_start(struct machine *m, struct errmsg *err)
+{
+    machine_wake_devices(m); /* those of a loaded machine rest */
+    return machine_enter_all(m, err);
+}
+
+/* --- pausing ---------------------------------------------------------------
+ */
+
+/* thread: io; a turn after the devices' last, whose interrupts are in KVM now
+ */
+static void machine_on_rested(struct ev_call *c)
+{
+    struct machine *m = c->arg;
+
+    if (m->stopping)
+        return;
+    m->state = MACHINE_PAUSED;
+    m->on_paused(m->on_paused_arg);
+}
+
+static void machine_devices_rested(void *arg)
+{
+    struct machine *m = arg;
+
+    evloop_post(m->loop, &m->rested_call);
+}
+
 /* thread: io; posted by each vCPU that rests */
 static void machine_on_paused(struct ev_call *c)
 {
@@ -165,8 +199,8 @@ static void machine_on_paused(struct ev_call *c)
 
     if (++m->num_paused < m->num_started || m->stopping)
         return;
-    m->state = MACHINE_PAUSED;
-    m->on_paused(m->on_paused_arg);
+    uart_rest(m->uart);
+    devices_rest(m->devices, machine_devices_rested, m);
 }
 
 void machine_vcpu_paused(void *arg, uint32_t index)
@@ -176,23 +210,38 @@ void machine_vcpu_paused(void *arg, uint32_t index)
     evloop_post(m->loop, &m->paused_calls[index]);
 }
 
-void machine_pause(struct machine *m, machine_paused_fn done, void *arg)
+static void machine_begin_pause(struct machine *m, machine_paused_fn done,
+                                void *arg)
 {
-    if (m->state == MACHINE_PAUSED) {
-        done(arg);
-        return;
-    }
     m->state = MACHINE_PAUSING;
     m->num_paused = 0;
     m->on_paused = done;
     m->on_paused_arg = arg;
-    for (uint32_t i = 0; i < m->num_started; i++)
+    for (uint32_t i = 0; i < m->num_vcpus; i++)
         vcpu_pause(m->vcpus[i]);
+}
+
+int machine_start_paused(struct machine *m, machine_paused_fn done, void *arg,
+                         struct errmsg *err)
+{
+    machine_begin_pause(m, done, arg);
+    return machine_enter_all(m, err);
+}
+
+void machine_pause(struct machine *m, machine_paused_fn done, void *arg)
+{
+    if (m->state == MACHINE_PAUSED)
+        done(arg);
+    else
+        machine_begin_pause(m, done, arg);
 }
 
 void machine_resume(struct machine *m)
 {
+    if (m->state == MACHINE_RUNNING)
+        return;
     m->state = MACHINE_RUNNING;
+    machine_wake_devices(m);
     for (uint32_t i = 0; i < m->num_started; i++)
         vcpu_resume(m->vcpus[i]);
 }
@@ -216,6 +265,7 @@ struct virtio_dev *machine_find_device(struct machine *m, uint32_t virtio_id,
 void machine_init_calls(struct machine *m)
 {
     m->stop_call = (struct ev_call){.fn = machine_on_stop, .arg = m};
+    m->rested_call = (struct ev_call){.fn = machine_on_rested, .arg = m};
     for (size_t i = 0; i < LAYOUT_MAX_VCPUS; i++) {
         m->ended_calls[i] = (struct ev_call){.fn = machine_on_ended, .arg = m};
         m->paused_calls[i] =

@@ -86,7 +86,7 @@ static int probe_vm_build(struct probe_vm *p, struct errmsg *err)
         rc = probe_write_code(p->gm);
     if (rc)
         return err_set(err, rc, "ring 0 probe: %s", err_reason(rc));
-    rc = kvm_add_memory(&p->kvm, p->gm, err);
+    rc = kvm_add_memory(&p->kvm, p->gm, false, err);
     if (rc)
         return rc;
     p->vcpu = ioctl(p->kvm.vm_fd, KVM_CREATE_VCPU, 0);

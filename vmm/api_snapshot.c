@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests about snapshots. */
+#include "vmm/api_int.h"
+
+#include <string.h>
+
+static int api_need_text(struct api_call *c, const char *field,
+                         const char **out)
+{
+    *out = json_string_value(json_object_get(c->body, field));
+    if (*out && (*out)[0])
+        return 0;
+    return err_set(&c->err, -EINVAL, API_BODY_ERROR ": %s must be a path.",
+                   field);
+}
+
+int api_snapshot_create(struct api_call *c)
+{
+    static const char *const fields[] = {"snapshot_path", "mem_file_path",
+                                         "snapshot_type", NULL};
+    json_t *given = json_object_get(c->body, "snapshot_type");
+    const char *type = given ? json_string_value(given) : "Full";
+    const char *state = NULL;
+    const char *mem = NULL;
+    int rc = api_only_fields(c, fields);
+
+    if (rc == 0)
+        rc = api_need_text(c, "snapshot_path", &state);
+    if (rc == 0)
+        rc = api_need_text(c, "mem_file_path", &mem);
+    if (rc)
+        return rc;
+    if (!type || (strcmp(type, "Full") != 0 && strcmp(type, "Diff") != 0))
+        return err_set(&c->err, -EINVAL,
+                       API_BODY_ERROR ": snapshot_type must be Full or Diff.");
+    if (machine_state(c->ctl->machine) != MACHINE_PAUSED)
+        return err_set(&c->err, -EPERM,
+                       "Create snapshot: the microVM runs; pause it first.");
+    return control_save(c->ctl, state, mem, !strcmp(type, "Diff"), &c->err);
+}
+
+static void api_on_loaded(void *arg)
+{
+    api_finish(arg, 0, NULL);
+}
+
+int api_snapshot_load(struct api_call *c)
+{
+    bool later = false;
+    int rc =
+        control_load(c->ctl, c->body, api_on_loaded, c->ctl, &later, &c->err);
+
+    c->deprecated = json_object_get(c->body, "mem_file_path") ||
+                    json_object_get(c->body, "enable_diff_snapshots");
+    if (rc)
+        return rc;
+    return later ? API_LATER : 0;
+}
