@@ -48,6 +48,10 @@ struct api_call {
 /* Answers a request whose handler gave API_LATER. */
 void api_finish(struct control *ctl, int rc, const struct errmsg *err);
 
+/* The same, with an object to be owned by the callee, or NULL. */
+void api_finish_with(struct control *ctl, int rc, json_t *result,
+                     const struct errmsg *err);
+
 /* -EINVAL with a line: a field of the body is not one of `allowed`, a list
  * that ends in NULL. */
 int api_only_fields(struct api_call *c, const char *const *allowed) MUST_CHECK;
@@ -79,6 +83,7 @@ int api_get_balloon_stats(struct api_call *c);
 int api_patch_balloon_stats(struct api_call *c);
 int api_snapshot_create(struct api_call *c);
 int api_snapshot_load(struct api_call *c);
+int api_fork(struct api_call *c);
 int api_hinting_start(struct api_call *c);
 int api_hinting_stop(struct api_call *c);
 int api_hinting_status(struct api_call *c);

@@ -55,12 +55,19 @@ static void api_fault(struct control *ctl, const char *line)
     json_decref(body);
 }
 
-void api_finish(struct control *ctl, int rc, const struct errmsg *err)
+void api_finish_with(struct control *ctl, int rc, json_t *result,
+                     const struct errmsg *err)
 {
     if (rc)
         api_fault(ctl, err->text);
     else
-        api_answer(ctl, 204, NULL, false);
+        api_answer(ctl, result ? 200 : 204, result, false);
+    json_decref(result);
+}
+
+void api_finish(struct control *ctl, int rc, const struct errmsg *err)
+{
+    api_finish_with(ctl, rc, NULL, err);
 }
 
 /* --- finding the route ------------------------------------------------------

@@ -56,3 +56,20 @@ int api_snapshot_load(struct api_call *c)
         return rc;
     return later ? API_LATER : 0;
 }
+
+static void api_on_forked(void *arg, int rc, json_t *result,
+                          const struct errmsg *err)
+{
+    api_finish_with(arg, rc, result, err);
+}
+
+int api_fork(struct api_call *c)
+{
+    static const char *const fields[] = {"children", NULL};
+    int rc = api_only_fields(c, fields);
+
+    if (rc == 0)
+        rc = control_fork(c->ctl, json_object_get(c->body, "children"),
+                          api_on_forked, c->ctl, &c->err);
+    return rc ? rc : API_LATER;
+}

@@ -245,6 +245,7 @@ const struct api_route api_routes[] = {
      NULL,
      {"snapshot_path"},
      "snapshot_load"},
+    {"PUT", "/mote/fork", API_POST, api_fork, NULL, NULL, {"children"}, "fork"},
 };
 _Static_assert(ARRAY_SIZE(api_routes) <= API_MAX_ROUTES, "room for counts");
 

@@ -325,6 +325,9 @@ static int control_start(struct control *c, int *out_code, struct errmsg *err)
     if (rc)
         return rc;
     control_note_started(c);
+    if (c->options->fork_from)
+        return fork_wait_new(c->loop, c->options->fork_from, control_take_fork,
+                             c, &c->wait, err);
     if (!c->options->config_file)
         return 0;
     rc = control_begin(c, err);
@@ -335,6 +338,8 @@ static int control_start(struct control *c, int *out_code, struct errmsg *err)
 
 static void control_fini(struct control *c)
 {
+    fork_wait_free(c->wait);
+    fork_free(c->fork);
     api_server_free(c->api);
     endings_fini(&c->endings);
     control_end_metrics(c); /* the last line has the machine's counts */

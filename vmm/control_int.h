@@ -10,6 +10,8 @@
 #include "vmm/api_server.h"
 #include "vmm/config_doc.h"
 #include "vmm/endings.h"
+#include "vmm/fork.h"
+#include "vmm/fork_wait.h"
 #include "vmm/machine_metrics.h"
 #include "vmm/metric_rows.h"
 #include "vmm/metrics.h"
@@ -64,6 +66,8 @@ struct control {
     struct machine *machine; /* NULL before it was started */
     json_t *to_load;         /* what the file's section snapshot-load says */
     struct snapshot_base base;
+    struct fork_wait *wait;  /* NULL: we wait for no fork */
+    struct fork *fork;       /* the last one; NULL: none yet */
     struct api_server *api;  /* NULL: no control socket */
     struct metrics *metrics; /* NULL: none asked for */
     int log_fd;              /* -1: standard error */
@@ -120,6 +124,12 @@ int control_load(struct control *c, json_t *body, machine_paused_fn done,
 int control_save(struct control *c, const char *state_path,
                  const char *mem_path, bool diff,
                  struct errmsg *err) MUST_CHECK;
+/* A fork_take_fn; `arg` is the control. */
+int control_take_fork(void *arg, int state_fd, int mem_fd, const char *text,
+                      size_t len, struct errmsg *err) MUST_CHECK;
+/* `done` as in fork.h; the control keeps the fork. */
+int control_fork(struct control *c, json_t *children, fork_done_fn done,
+                 void *arg, struct errmsg *err) MUST_CHECK;
 /* What machines are made with, apart from their configuration. */
 int control_machine_options(struct control *c, struct machine_options *out,
                             struct errmsg *err) MUST_CHECK;

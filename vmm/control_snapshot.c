@@ -193,7 +193,9 @@ static int load_field(const char *f, json_t *v, struct load_args *l,
     return err_set(err, -EINVAL, API_BODY_ERROR ": unknown field `%.64s`.", f);
 }
 
-static int load_parse(json_t *body, struct load_args *l, struct errmsg *err)
+/* `files`: they are named in the body; else they came another way. */
+static int load_parse(json_t *body, bool files, struct load_args *l,
+                      struct errmsg *err)
 {
     const char *name;
     json_t *value;
@@ -205,7 +207,13 @@ static int load_parse(json_t *body, struct load_args *l, struct errmsg *err)
         if (rc == 0)
             rc = load_field(name, value, l, err);
     }
-    if (rc == 0 && !l->state_path)
+    if (rc == 0 && !files && (l->state_path || l->mem_path || l->uffd_path))
+        rc = err_set(err, -EINVAL,
+                     "a fork brings state and memory itself; leave out "
+                     "snapshot_path and mem_backend");
+    if (rc || !files)
+        return rc;
+    if (!l->state_path)
         rc = err_set(err, -EINVAL,
                      API_BODY_ERROR ": missing field `snapshot_path`.");
     if (rc == 0 && !l->mem_path && !l->uffd_path)
@@ -426,12 +434,21 @@ static int load_settle(struct control *c, const struct load_args *l,
     return rc;
 }
 
+static int load_start(struct control *c, const struct load_args *l,
+                      machine_paused_fn done, void *arg, bool *out_later,
+                      struct errmsg *err)
+{
+    *out_later = !l->resume;
+    return l->resume ? machine_start(c->machine, err)
+                     : machine_start_paused(c->machine, done, arg, err);
+}
+
 int control_load(struct control *c, json_t *body, machine_paused_fn done,
                  void *arg, bool *out_later, struct errmsg *err)
 {
     struct load_args l;
     struct snapshot s;
-    int rc = load_parse(body, &l, err);
+    int rc = load_parse(body, true, &l, err);
 
     if (rc == 0)
         rc = load_check_fresh(c, err);
@@ -441,9 +458,68 @@ int control_load(struct control *c, json_t *body, machine_paused_fn done,
         return rc;
     rc = load_settle(c, &l, &s, err);
     snapshot_close(&s);
-    if (rc)
-        return rc;
-    *out_later = !l.resume;
-    return l.resume ? machine_start(c->machine, err)
-                    : machine_start_paused(c->machine, done, arg, err);
+    return rc ? rc : load_start(c, &l, done, arg, out_later, err);
+}
+
+/* --- forks ------------------------------------------------------------------
+ */
+
+static void control_child_paused(void *arg)
+{
+    (void)arg; /* nobody waits for it: the source was told that it is there */
+}
+
+int control_take_fork(void *arg, int state_fd, int mem_fd, const char *text,
+                      size_t len, struct errmsg *err)
+{
+    struct control *c = arg;
+    json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    struct load_args l;
+    struct snapshot s;
+    bool later;
+    int rc = c->machine ? err_set(err, -EBUSY,
+                                  "the waiting monitor has a machine already")
+                        : 0;
+
+    if (rc == 0 && !json_is_object(body))
+        rc = err_set(err, -EPROTO, "what a child is to change is no JSON");
+    if (rc == 0)
+        rc = load_parse(body, false, &l, err);
+    if (rc == 0 && !json_object_get(body, "resume_vm"))
+        l.resume = true;
+    if (rc == 0)
+        rc = load_check_fresh(c, err);
+    if (rc == 0)
+        rc = snapshot_open_fork(&s, state_fd, mem_fd, err);
+    if (rc == 0) {
+        rc = load_settle(c, &l, &s, err);
+        snapshot_close(&s);
+        c->base.there = false; /* of a fork no file is left to build on */
+    }
+    if (rc == 0)
+        rc = load_start(c, &l, control_child_paused, c, &later, err);
+    json_decref(body);
+    return rc;
+}
+
+int control_fork(struct control *c, json_t *children, fork_done_fn done,
+                 void *arg, struct errmsg *err)
+{
+    json_t *doc = control_doc_to_save(c);
+    const struct fork_args args = {
+        .loop = c->loop,
+        .machine = c->machine,
+        .doc = doc,
+        .children = children,
+        .done = done,
+        .arg = arg,
+    };
+    int rc = doc ? 0 : err_set(err, -ENOMEM, "out of memory");
+
+    fork_free(c->fork); /* the last one is over, or we would not be asked */
+    c->fork = NULL;
+    if (rc == 0)
+        rc = fork_new(&args, &c->fork, err);
+    json_decref(doc);
+    return rc;
 }

@@ -26,6 +26,14 @@ static int opt_config_file(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_fork_from(struct vmm_options *o, const char *v,
+                         struct errmsg *err)
+{
+    (void)err;
+    o->fork_from = v;
+    return 0;
+}
+
 static int opt_exit_file(struct vmm_options *o, const char *v,
                          struct errmsg *err)
 {
@@ -231,6 +239,8 @@ static const struct option_row option_rows[] = {
      opt_config_file},
     {"api-sock", "PATH", "take requests on this Unix socket", opt_api_sock},
     {"no-api", NULL, "no control socket", opt_no_api},
+    {"fork-from", "PATH", "wait at this Unix socket for a fork of another VM",
+     opt_fork_from},
     {"http-api-max-payload-size", "BYTES", "longest body (default 51200)",
      opt_max_body},
     {"id", "ID", "name of this VM in log lines", opt_id},
@@ -326,7 +336,11 @@ static int options_settle(struct vmm_options *o, struct errmsg *err)
      */
     if (o->as_firecracker && !o->api_sock && !o->no_api)
         o->api_sock = OPT_DEFAULT_SOCK;
-    if (!o->config_file && !o->api_sock)
+    if (o->fork_from && o->config_file)
+        return err_set(err, -EINVAL,
+                       "--fork-from and --config-file exclude each other: a "
+                       "fork brings its configuration");
+    if (!o->config_file && !o->api_sock && !o->fork_from)
         return err_set(err, -EINVAL,
                        "neither --config-file nor --api-sock; mote-vmm --help "
                        "lists the arguments");

@@ -21,6 +21,7 @@ struct vmm_options {
     const char *metrics_path;
     const char *exit_file;
     const char *log_path;
+    const char *fork_from; /* socket to wait at; NULL: no */
     const char *id;
     const char *module; /* NULL: log lines of all source files */
     bool show_level;

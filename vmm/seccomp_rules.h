@@ -89,9 +89,39 @@
     ALLOW(sysinfo, "libc's qsort(), for the balloon's pages")                  \
     ALLOW(ftruncate, "the exit file")
 
-/* With a control socket: its client may change disks while the guest runs. */
+/* What is read of KVM when a machine is saved. */
+#define SECCOMP_RULES_SAVE                                                     \
+    ALLOW_IF(ioctl, 1, KVM_CHECK_EXTENSION, "what this KVM has of it")         \
+    ALLOW_IF(ioctl, 1, KVM_GET_MSR_INDEX_LIST, "a snapshot: vCPUs")            \
+    ALLOW_IF(ioctl, 1, KVM_GET_MSRS, "the same")                               \
+    ALLOW_IF(ioctl, 1, KVM_GET_MP_STATE, "the same")                           \
+    ALLOW_IF(ioctl, 1, KVM_GET_REGS, "the same")                               \
+    ALLOW_IF(ioctl, 1, KVM_GET_SREGS, "the same")                              \
+    ALLOW_IF(ioctl, 1, KVM_GET_FPU, "the same")                                \
+    ALLOW_IF(ioctl, 1, KVM_GET_XSAVE, "the same")                              \
+    ALLOW_IF(ioctl, 1, KVM_GET_XCRS, "the same")                               \
+    ALLOW_IF(ioctl, 1, KVM_GET_DEBUGREGS, "the same")                          \
+    ALLOW_IF(ioctl, 1, KVM_GET_LAPIC, "the same")                              \
+    ALLOW_IF(ioctl, 1, KVM_GET_NESTED_STATE, "the same")                       \
+    ALLOW_IF(ioctl, 1, KVM_GET_VCPU_EVENTS, "the same")                        \
+    ALLOW_IF(ioctl, 1, KVM_GET_TSC_KHZ, "the same")                            \
+    ALLOW_IF(ioctl, 1, KVM_GET_IRQCHIP, "a snapshot: interrupt chips")         \
+    ALLOW_IF(ioctl, 1, KVM_GET_PIT2, "a snapshot: the timer")                  \
+    ALLOW_IF(ioctl, 1, KVM_GET_CLOCK, "a snapshot: the clock")                 \
+    ALLOW_IF(ioctl, 1, KVM_GET_DIRTY_LOG, "a diff or a fork: written pages")   \
+    ALLOW_IF(ioctl, 1, KVM_SET_USER_MEMORY_REGION, "a fork: log them")         \
+    ALLOW(lseek, "holes of the guest's memory")                                \
+    ALLOW(fsync, "a snapshot is on disk before anybody is told")               \
+    ALLOW(rename, "it takes its place")                                        \
+    ALLOW(link, "the one before keeps a name until then")                      \
+    ALLOW(memfd_create, "a fork's copy of the memory")                         \
+    ALLOW_IF(fcntl, 1, F_ADD_SEALS, "which nobody changes any more")
+
+/* With a control socket: its client may change disks while the guest runs, save
+ * the machine and fork it. */
 #define SECCOMP_RULES_LOOP_API                                                 \
     SECCOMP_RULES_LOOP                                                         \
+    SECCOMP_RULES_SAVE                                                         \
     ALLOW(openat, "a disk's new file")                                         \
     ALLOW(statx, "its alignment for direct I/O")                               \
     ALLOW_IF(fcntl, 1, F_OFD_SETLK, "its lock")                                \

@@ -5,9 +5,11 @@
 #include "vmm/dirty.h"
 #include "vmm/snapshot_pair.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CONFIG_VERSION 1u
@@ -15,8 +17,7 @@
 /* --- writing ----------------------------------------------------------------
  */
 
-static int snapshot_save_config(json_t *doc, struct state_out *out,
-                                struct errmsg *err)
+int snapshot_save_config(json_t *doc, struct state_out *out, struct errmsg *err)
 {
     char *text = json_dumps(doc, JSON_COMPACT);
 
@@ -222,6 +223,68 @@ int snapshot_open(struct snapshot *s, const char *state_path,
         rc = snapshot_open_mem(s, mem_path, err);
     if (rc == 0)
         rc = snapshot_read_config(s, err);
+    if (rc)
+        snapshot_close(s);
+    return rc;
+}
+
+/* A file that could still be cut would end us by SIGBUS one day. */
+static int snapshot_check_sealed(int fd, uint64_t *out_bytes,
+                                 struct errmsg *err)
+{
+    const int want = F_SEAL_SHRINK | F_SEAL_WRITE;
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    if (seals < 0 || (seals & want) != want || fstat(fd, &st) < 0 ||
+        st.st_size <= 0)
+        return err_set(err, -EBADMSG,
+                       "the machine that was handed over is not "
+                       "in sealed memory");
+    *out_bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int snapshot_read_fork(struct snapshot *s, int state_fd, int mem_fd,
+                              struct errmsg *err)
+{
+    uint64_t len = 0;
+    int rc = snapshot_check_sealed(mem_fd, &s->mem.ram_bytes, err);
+
+    if (rc == 0)
+        rc = snapshot_check_sealed(state_fd, &len, err);
+    if (rc)
+        return rc;
+    if (len > SNAP_STATE_MAX)
+        return err_set(err, -EBADMSG,
+                       "the state that was handed over is too "
+                       "long");
+    s->data = malloc(len);
+    if (!s->data)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = util_pread_full(state_fd, s->data, len, 0);
+    if (rc)
+        return err_set(err, rc, "reading the state: %s", err_reason(rc));
+    return state_open(&s->file, s->data, len, err);
+}
+
+int snapshot_open_fork(struct snapshot *s, int state_fd, int mem_fd,
+                       struct errmsg *err)
+{
+    int rc;
+
+    memset(s, 0, sizeof(*s));
+    s->mem_fd = -1;
+    rc = snapshot_read_fork(s, state_fd, mem_fd, err);
+    if (rc == 0)
+        rc = snapshot_read_config(s, err);
+    if (rc == 0) {
+        s->mem_fd = fcntl(mem_fd, F_DUPFD_CLOEXEC, 0);
+        if (s->mem_fd < 0)
+            rc = err_set(err, neg_errno(),
+                         "the memory that was handed over: "
+                         "no descriptor is free");
+    }
     if (rc)
         snapshot_close(s);
     return rc;

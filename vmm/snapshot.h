@@ -36,6 +36,10 @@ struct snapshot_args {
 int snapshot_create(struct machine *m, const struct snapshot_args *args,
                     struct snapshot_base *base, struct errmsg *err) MUST_CHECK;
 
+/* The section "config" alone, for whoever saves the rest by itself. */
+int snapshot_save_config(json_t *doc, struct state_out *out,
+                         struct errmsg *err) MUST_CHECK;
+
 /* A snapshot that was read and found to be whole. */
 struct snapshot {
     void *data;
@@ -48,6 +52,9 @@ struct snapshot {
 /* `mem_path` NULL: memory comes from elsewhere. */
 int snapshot_open(struct snapshot *s, const char *state_path,
                   const char *mem_path, struct errmsg *err) MUST_CHECK;
+/* The same of what a fork hands over: sealed memfds, both borrowed. */
+int snapshot_open_fork(struct snapshot *s, int state_fd, int mem_fd,
+                       struct errmsg *err) MUST_CHECK;
 void snapshot_close(struct snapshot *s); /* idempotent after an open */
 
 #endif

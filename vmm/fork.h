@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef VMM_FORK_H
+#define VMM_FORK_H
+
+/*
+ * Live fork: N copies of a machine that goes on. Its state and memory are
+ * copied once (fork_copy.h) and handed to N waiting monitors (fork_send.h),
+ * which share the copy's clean pages.
+ *
+ * Ownership: the caller frees; all it is given is borrowed. Threads: io.
+ * Errors: -errno with a line; of each child, in the result.
+ */
+
+#include "vmm/evloop.h"
+#include "vmm/machine.h"
+
+#include <jansson.h>
+
+#define FORK_MAX_CHILDREN 1024u
+
+struct fork;
+
+/*
+ * `result`: an object to be owned by the callee, NULL when `rc` tells of a
+ * failure of the whole. Never from inside of fork_new().
+ */
+typedef void (*fork_done_fn)(void *arg, int rc, json_t *result,
+                             const struct errmsg *err);
+
+struct fork_args {
+    struct evloop *loop;
+    struct machine *machine;
+    json_t *doc;      /* the configuration that goes with the state */
+    json_t *children; /* [{socket, and fields of PUT /snapshot/load}] */
+    fork_done_fn done;
+    void *arg;
+};
+
+int fork_new(const struct fork_args *args, struct fork **out_fork,
+             struct errmsg *err) MUST_CHECK;
+void fork_free(struct fork *f); /* NULL is fine; also under way */
+
+#endif
