@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/cpu_state_x86.h"
 
-#include "vmm/cleanup.h"
-
 #include <linux/kvm.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -135,25 +132,28 @@ struct cpu_msr_batch {
     struct kvm_msr_entry e[CPU_MSR_BATCH];
 };
 
+struct cpu_msr_indices {
+    struct kvm_msr_list head;
+    uint32_t indices[CPU_MAX_MSRS];
+};
+
 /* KVM's own list of what makes up a vCPU. */
 static int cpu_msr_list(const struct kvm *kvm, struct cpu_msrs *out,
                         struct errmsg *err)
 {
-    CLEANUP_FREE struct kvm_msr_list *list =
-        calloc(1, sizeof(*list) + CPU_MAX_MSRS * sizeof(list->indices[0]));
-    int rc;
+    struct cpu_msr_indices list;
 
-    if (!list)
-        return err_set(err, -ENOMEM, "out of memory");
-    list->nmsrs = CPU_MAX_MSRS;
-    if (ioctl(kvm->sys_fd, KVM_GET_MSR_INDEX_LIST, list) < 0) {
-        rc = neg_errno();
+    memset(&list, 0, sizeof(list));
+    list.head.nmsrs = CPU_MAX_MSRS;
+    if (ioctl(kvm->sys_fd, KVM_GET_MSR_INDEX_LIST, &list) < 0) {
+        int rc = neg_errno();
+
         return err_set(err, rc, "vCPU: reading the list of MSRs failed: %s",
                        err_reason(rc));
     }
-    out->num = list->nmsrs;
-    for (uint32_t i = 0; i < list->nmsrs; i++)
-        out->e[i] = (struct kvm_msr_entry){.index = list->indices[i]};
+    out->num = list.head.nmsrs;
+    for (uint32_t i = 0; i < out->num; i++)
+        out->e[i] = (struct kvm_msr_entry){.index = list.indices[i]};
     return 0;
 }
 
@@ -223,12 +223,12 @@ static int cpu_msr_refused(int fd, struct kvm_msr_entry *e, void *arg)
 static int cpu_msrs_save(const struct kvm *kvm, int fd, struct state_out *out,
                          struct errmsg *err)
 {
-    CLEANUP_FREE struct cpu_msrs *m = calloc(1, sizeof(*m));
+    struct cpu_msrs all;
+    struct cpu_msrs *m = &all;
     uint32_t num = 0;
     int rc;
 
-    if (!m)
-        return err_set(err, -ENOMEM, "out of memory");
+    memset(m, 0, sizeof(*m));
     rc = cpu_msr_list(kvm, m, err);
     if (rc)
         return rc;
@@ -274,11 +274,11 @@ static void cpu_msrs_order(struct cpu_msrs *m, uint64_t tsc_ahead)
 static int cpu_msrs_load(int fd, uint64_t tsc_ahead, struct state_in *in,
                          struct errmsg *err)
 {
-    CLEANUP_FREE struct cpu_msrs *m = calloc(1, sizeof(*m));
+    struct cpu_msrs all;
+    struct cpu_msrs *m = &all;
     int rc;
 
-    if (!m)
-        return err_set(err, -ENOMEM, "out of memory");
+    memset(m, 0, sizeof(*m));
     m->num = state_get_u32(in);
     if (m->num == 0 || m->num > CPU_MAX_MSRS)
         return err_set(err, -EBADMSG,
@@ -329,21 +329,24 @@ static int cpu_tsc_check(const struct kvm *kvm, int fd, uint32_t khz,
 /* --- a hypervisor inside the guest ------------------------------------------
  */
 
-#define CPU_NESTED_MAX (64 * KIB)
+/* Head and two pages are what KVM has today. */
+union cpu_nested {
+    struct kvm_nested_state head;
+    char bytes[16 * KIB];
+};
 
 static int cpu_nested_save(const struct kvm *kvm, int fd, struct state_out *out,
                            struct errmsg *err)
 {
+    union cpu_nested room;
+    struct kvm_nested_state *n = &room.head;
     int size = kvm_check_cap(kvm, KVM_CAP_NESTED_STATE);
-    CLEANUP_FREE struct kvm_nested_state *n = NULL;
 
-    if (size < (int)sizeof(*n) || size > (int)CPU_NESTED_MAX) {
+    if (size < (int)sizeof(*n) || size > (int)sizeof(room)) {
         state_put_u32(out, 0);
         return 0;
     }
-    n = calloc(1, (size_t)size);
-    if (!n)
-        return err_set(err, -ENOMEM, "out of memory");
+    memset(&room, 0, sizeof(room));
     n->size = (uint32_t)size;
     if (ioctl(fd, KVM_GET_NESTED_STATE, n) < 0) {
         int rc = neg_errno();
@@ -359,19 +362,18 @@ static int cpu_nested_save(const struct kvm *kvm, int fd, struct state_out *out,
 
 static int cpu_nested_load(int fd, struct state_in *in, struct errmsg *err)
 {
+    union cpu_nested room;
+    struct kvm_nested_state *n = &room.head;
     uint32_t size = state_get_u32(in);
-    CLEANUP_FREE struct kvm_nested_state *n = NULL;
 
     if (size == 0)
         return 0;
-    if (size < sizeof(*n) || size > CPU_NESTED_MAX)
+    if (size < sizeof(*n) || size > sizeof(room))
         return err_set(err, -EBADMSG,
                        "vCPU: the saved state of a nested VM "
                        "has a wrong size");
-    n = calloc(1, size);
-    if (!n)
-        return err_set(err, -ENOMEM, "out of memory");
-    state_get_bytes(in, n, size);
+    memset(&room, 0, sizeof(room));
+    state_get_bytes(in, room.bytes, size);
     n->size = size;
     if (ioctl(fd, KVM_SET_NESTED_STATE, n) < 0) {
         int rc = neg_errno();

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+static const char fork_magic[FORK_MAGIC_BYTES] = FORK_MAGIC;
+
 /* A hang guard: a child that was started takes a few milliseconds. */
 #define SEND_LIMIT_NS (30 * 1000000000ull)
 
@@ -50,7 +52,7 @@ static ssize_t send_first(struct fork_send *s)
         .msg_controllen = sizeof(c.room),
     };
 
-    memcpy(head, FORK_MAGIC, FORK_MAGIC_BYTES);
+    memcpy(head, fork_magic, sizeof(fork_magic));
     put_le32(head + 8, FORK_VERSION);
     put_le32(head + 12, (uint32_t)strlen(s->text));
     memset(&c, 0, sizeof(c));

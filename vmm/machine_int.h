@@ -24,7 +24,6 @@ struct machine {
     struct machine_options options;
     struct evloop *loop; /* borrowed */
     struct guest_mem *mem;
-    int uffd; /* what fills the memory; -1: nothing has to */
     struct dirty dirty;
     struct kvm kvm;
     struct irq_table irqs;
@@ -37,6 +36,7 @@ struct machine {
     struct boot_timer *boot_timer; /* NULL: none */
     struct device_set *devices;
     struct cpu_id *cpu_id;
+    int uffd;             /* what fills the memory; -1: nothing has to */
     uint32_t vmgenid_gsi; /* with vmgenid_fd */
     int vmgenid_fd;       /* its line, borrowed; -1: there is none */
     uint32_t num_vcpus;

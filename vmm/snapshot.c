@@ -259,7 +259,7 @@ static int snapshot_read_fork(struct snapshot *s, int state_fd, int mem_fd,
         return err_set(err, -EBADMSG,
                        "the state that was handed over is too "
                        "long");
-    s->data = malloc(len);
+    s->data = malloc(len + 1);
     if (!s->data)
         return err_set(err, -ENOMEM, "out of memory");
     rc = util_pread_full(state_fd, s->data, len, 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/snapshot_mem.h"
 
-#include "vmm/cleanup.h"
 #include "vmm/le.h"
 
 #include <stdlib.h>
@@ -247,14 +246,11 @@ static int snap_chunk_sum(const struct snap_mem *m, int fd, uint32_t i,
     return rc;
 }
 
-int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
-                    struct errmsg *err)
+static int snap_verify_chunks(const struct snap_mem *m, int fd,
+                              const char *path, char *buf, struct errmsg *err)
 {
-    CLEANUP_FREE char *buf = malloc(SNAP_CHUNK);
     uint32_t crc = 0;
 
-    if (!buf)
-        return err_set(err, -ENOMEM, "out of memory");
     for (uint32_t i = 0; i < m->num_chunks; i++) {
         int rc = snap_chunk_sum(m, fd, i, buf, &crc);
 
@@ -267,4 +263,15 @@ int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
                            path, (unsigned long long)i * SNAP_CHUNK);
     }
     return 0;
+}
+
+int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
+                    struct errmsg *err)
+{
+    char *buf = malloc(SNAP_CHUNK);
+    int rc = buf ? snap_verify_chunks(m, fd, path, buf, err)
+                 : err_set(err, -ENOMEM, "out of memory");
+
+    free(buf);
+    return rc;
 }

@@ -4,6 +4,7 @@
 #include "vmm/cleanup.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,12 +110,13 @@ static int pair_sync(int fd, const char *path, struct errmsg *err)
 static int pair_sync_dir(const char *path, struct errmsg *err)
 {
     const char *slash = strrchr(path, '/');
-    CLEANUP_FREE char *dir =
-        slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char dir[PATH_MAX] = ".";
     CLEANUP_FD int fd = -1;
 
-    if (!dir)
-        return err_set(err, -ENOMEM, "out of memory");
+    if (slash && (size_t)(slash - path) + 2 > sizeof(dir))
+        return err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    if (slash)
+        (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path) + 1, path);
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? pair_error(err, dir) : pair_sync(fd, dir, err);
 }

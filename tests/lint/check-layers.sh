@@ -5,9 +5,12 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-base='util le cleanup counter log errmsg stop lock unix_listen state evloop evloop_int'
-core='kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 layout_x86 register_pages'
-kvm_users='kvm vcpu irq cpu_x86 quirks_x86 probe_x86 seccomp_gen'
+base='util le cleanup counter log errmsg stop lock unix_listen state snapshot_mem snapshot_pair
+      evloop evloop_int'
+core='kvm guest_mem bus irq vcpu cpu_x86 quirks_x86 probe_x86 layout_x86 register_pages
+      cpu_state_x86 cpu_id_state_x86 chip_state_x86 dirty'
+kvm_users='kvm vcpu irq cpu_x86 quirks_x86 probe_x86 seccomp_gen cpu_state_x86
+      cpu_id_state_x86 chip_state_x86 dirty'
 fails=0
 
 fail() {
@@ -16,7 +19,7 @@ fail() {
 }
 
 has() { # has WORD LIST
-    case " $2 " in *" $1 "*) return 0 ;; esac
+    case " $(echo $2) " in *" $1 "*) return 0 ;; esac
     return 1
 }
 
