@@ -22,6 +22,7 @@ int api_snapshot_create(struct api_call *c)
     const char *type = given ? json_string_value(given) : "Full";
     const char *state = NULL;
     const char *mem = NULL;
+    uint64_t began_ns = util_now_ns();
     int rc = api_only_fields(c, fields);
 
     if (rc == 0)
@@ -36,7 +37,13 @@ int api_snapshot_create(struct api_call *c)
     if (machine_state(c->ctl->machine) != MACHINE_PAUSED)
         return err_set(&c->err, -EPERM,
                        "Create snapshot: the microVM runs; pause it first.");
-    return control_save(c->ctl, state, mem, !strcmp(type, "Diff"), &c->err);
+    rc = control_save(c->ctl, state, mem, !strcmp(type, "Diff"), &c->err);
+    if (rc == 0)
+        control_note_latency(c->ctl,
+                             !strcmp(type, "Diff") ? LATENCY_DIFF_SNAPSHOT
+                                                   : LATENCY_FULL_SNAPSHOT,
+                             began_ns);
+    return rc;
 }
 
 static void api_on_loaded(void *arg)
@@ -46,6 +53,7 @@ static void api_on_loaded(void *arg)
 
 int api_snapshot_load(struct api_call *c)
 {
+    const uint64_t began_ns = util_now_ns();
     bool later = false;
     int rc =
         control_load(c->ctl, c->body, api_on_loaded, c->ctl, &later, &c->err);
@@ -54,6 +62,7 @@ int api_snapshot_load(struct api_call *c)
                     json_object_get(c->body, "enable_diff_snapshots");
     if (rc)
         return rc;
+    control_note_latency(c->ctl, LATENCY_LOAD_SNAPSHOT, began_ns);
     return later ? API_LATER : 0;
 }
 
