@@ -46,8 +46,11 @@ void vcon_wake(struct virtio_dev *dev)
 {
     struct vcon *v = vcon_of(dev);
 
-    for (uint32_t i = 0; i < v->num_ports; i++)
+    for (uint32_t i = 0; i < v->num_ports; i++) {
+        if (v->port[i].tell_closed)
+            v->port[i].pending |= 1u << VCON_MSG_OPEN;
         vcon_port_watch(&v->port[i]);
+    }
 }
 
 /* --- saving -------------------------------------------------------------- */
@@ -64,7 +67,7 @@ void vcon_save(struct virtio_dev *dev, struct state_out *out)
         state_put_str(out, p->name);
         state_put_u8(out, p->ready);
         state_put_u8(out, p->guest_open);
-        state_put_u8(out, p->client >= 0 || p->tell_closed);
+        state_put_u8(out, p->ready && (p->client >= 0 || p->tell_closed));
         state_put_u8(out, (uint8_t)p->pending);
         state_put_u32(out, atomic_load(&p->size));
     }
@@ -106,8 +109,6 @@ static void vcon_take_port(struct vcon_port *p, const struct vcon_port_saved *s)
     p->guest_open = s->guest_open;
     p->pending = s->pending;
     p->tell_closed = s->ready && s->had_client;
-    if (p->tell_closed)
-        p->pending |= 1u << VCON_MSG_OPEN;
     atomic_store(&p->size, s->size);
 }
 
