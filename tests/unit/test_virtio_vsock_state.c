@@ -472,7 +472,7 @@ static void test_vsock_unknown_packets_are_answered_by_resets(void **state)
 static void test_vsock_connections_not_yet_open_are_reset(void **state)
 {
     struct vsg *g = start(state, (struct vsg_opts){0});
-    CLEANUP_FD int lfd = vsg_host_listen(g, 77, 0);
+    int lfd = vsg_host_listen(g, 77, 0);
     struct vsock_pkt p = vsg_packet(VIRTIO_VSOCK_OP_REQUEST, 5000, 77);
     struct vsock_pkt q = vsg_packet(VIRTIO_VSOCK_OP_REQUEST, 5001, 77);
     CLEANUP_FD int fd = -1;
@@ -494,6 +494,7 @@ static void test_vsock_connections_not_yet_open_are_reset(void **state)
     assert_int_equal(p.dst_port, 80);
     assert_int_equal(p.src_port, host_port);
     assert_true(vsg_silent(g));
+    (void)close(lfd);
     vsg_free(g);
 }
 
