@@ -52,9 +52,9 @@ void uart_rest(struct uart *u);
 void uart_wake(struct uart *u);
 
 /*
- * Registers, unread input and what is pending: all of a section, at rest, the
- * vCPUs stopped. The interrupt of what is pending is raised again by
- * uart_wake(). -EBADMSG: nothing was taken over.
+ * Registers, unread input and what is pending: all of a section, saved at rest,
+ * the vCPUs stopped. A loaded port rests; the interrupt of what is pending is
+ * raised again by uart_wake(). -EBADMSG: nothing was taken over. thread: io
  */
 #define UART_STATE_VERSION 1u
 void uart_save(struct uart *u, struct state_out *out);

@@ -61,6 +61,7 @@ int uart_load(struct uart *u, struct state_in *in)
 
     if (rc)
         return rc;
+    uart_rest(u);
     (void)pthread_mutex_lock(&u->lock);
     u->ier = s.ier;
     u->lcr = s.lcr;

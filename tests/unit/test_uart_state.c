@@ -59,7 +59,6 @@ static int setup(void **state)
     log_init(&f->log, -1, LOG_OFF, "test");
     port_open(f, &f->a);
     port_open(f, &f->b);
-    uart_rest(f->b.u);
     *state = f;
     return 0;
 }
@@ -240,6 +239,7 @@ static void test_uart_load_keeps_unread_input(void **state)
     save(&f->a, &box);
     assert_int_equal(load(&f->b, &box), 0);
     assert_int_equal(write(f->b.in[1], "!", 1), 1);
+    assert_true(loop_run_is_idle(f->loop)); /* it rests */
     uart_wake(f->b.u);
     assert_true(irqs(&f->b) > 0);
     loop_run_for(f->loop, 5); /* it is full: nothing is taken */
