@@ -65,6 +65,11 @@ void intr_init_exceptions(void)
         intr_idt[i].selector = cs;
         intr_idt[i].type = GATE_PRESENT_INTERRUPT;
     }
+    intr_load_here();
+}
+
+void intr_load_here(void)
+{
     intr_load(intr_idt, sizeof(intr_idt) - 1);
 }
 

@@ -33,6 +33,8 @@ extern volatile uint32_t intr_expected;
 extern volatile uint64_t intr_last_rip;
 
 void intr_init_exceptions(void);
+/* On a further CPU, once the first has called the one above. */
+void intr_load_here(void);
 /* Points IDTR to nothing: the next exception is a triple fault. */
 void intr_drop_idt(void);
 

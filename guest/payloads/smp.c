@@ -47,16 +47,21 @@ static void smp_send(uint32_t apic_id, uint32_t command)
     mmio_w32(LAPIC_ICR_LOW, command);
 }
 
-uint32_t smp_start(uint32_t ncpus, smp_fn fn)
+void smp_launch(uint32_t ncpus, smp_fn fn)
 {
-    uint64_t deadline = patience();
-
     smp_function = fn;
     smp_copy_trampoline();
     for (uint32_t id = 1; id < ncpus; id++) {
         smp_send(id, ICR_INIT);
         smp_send(id, ICR_SIPI | SMP_TRAMPOLINE >> 12);
     }
+}
+
+uint32_t smp_start(uint32_t ncpus, smp_fn fn)
+{
+    uint64_t deadline = patience();
+
+    smp_launch(ncpus, fn);
     while (smp_done < ncpus - 1 && !over(deadline))
         ;
     return smp_done;

@@ -19,5 +19,7 @@ typedef void (*smp_fn)(uint32_t apic_id);
  * have run `fn`, and returns how many came.
  */
 uint32_t smp_start(uint32_t ncpus, smp_fn fn);
+/* The same for a function that does not return; waits for nothing. */
+void smp_launch(uint32_t ncpus, smp_fn fn);
 
 #endif
