@@ -137,7 +137,34 @@ struct cpu_msr_indices {
     uint32_t indices[CPU_MAX_MSRS];
 };
 
-/* KVM's own list of what makes up a vCPU. */
+/* Memory types: a vCPU has them, KVM's list does not.
+ * spec: AMD64 APM 2 7.7 (MTRRs) */
+static const struct {
+    uint32_t first;
+    uint32_t num;
+} cpu_more_msrs[] = {
+    {0x200, 16},                         /* eight pairs of base and mask */
+    {0x250, 1},  {0x258, 2}, {0x268, 8}, /* fixed ranges */
+    {0x2ff, 1},                          /* default type */
+};
+
+/* All that are wanted and not there yet. */
+static void cpu_msr_add_more(struct cpu_msrs *m)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(cpu_more_msrs); i++) {
+        for (uint32_t k = 0; k < cpu_more_msrs[i].num; k++) {
+            uint32_t index = cpu_more_msrs[i].first + k;
+            uint32_t at = 0;
+
+            while (at < m->num && m->e[at].index != index)
+                at++;
+            if (at == m->num && m->num < CPU_MAX_MSRS)
+                m->e[m->num++] = (struct kvm_msr_entry){.index = index};
+        }
+    }
+}
+
+/* KVM's own list of what makes up a vCPU, and what it leaves out. */
 static int cpu_msr_list(const struct kvm *kvm, struct cpu_msrs *out,
                         struct errmsg *err)
 {
@@ -154,6 +181,7 @@ static int cpu_msr_list(const struct kvm *kvm, struct cpu_msrs *out,
     out->num = list.head.nmsrs;
     for (uint32_t i = 0; i < out->num; i++)
         out->e[i] = (struct kvm_msr_entry){.index = list.indices[i]};
+    cpu_msr_add_more(out);
     return 0;
 }
 
