@@ -375,6 +375,9 @@ void virtio_mmio_free(struct virtio_mmio *m)
 {
     if (!m)
         return;
+    /* A load that failed further on: it never woke, so nothing is in flight. */
+    if (m->loaded && m->active)
+        mmio_reset_device(m);
     assert(!m->active && !m->busy);
     m->dev->ops->free(m->dev);
     mmio_fini(m);
