@@ -167,22 +167,14 @@ static void mmio_save_queue(const struct virtio_mmio *m, uint16_t q,
  * which nobody counts: all that the device ever writes in a ring is used
  * entries, their index and flags, and avail_event.
  */
-static void mmio_mark_dirty(const struct guest_mem *mem, gpa_t gpa,
-                            uint64_t len_bytes)
-{
-    (void)mem;
-    (void)gpa;
-    (void)len_bytes;
-}
-
 static void mmio_mark_rings(const struct virtio_mmio *m)
 {
     for (uint16_t q = 0; q < m->dev->num_queues; q++) {
         const struct virtq *vq = &m->dev->vq[q];
 
         if (vq->size != 0)
-            mmio_mark_dirty(vq->mem, m->regs.q[q].g_used,
-                            vq_used_bytes(vq->size));
+            gm_mark_dirty(vq->mem, m->regs.q[q].g_used,
+                          vq_used_bytes(vq->size));
     }
 }
 
