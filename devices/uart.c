@@ -366,6 +366,10 @@ void uart_rest(struct uart *u)
 {
     u->resting = true;
     evloop_fd_del(u->loop, &u->in);
+    /* A copy goes on behind what the guest has said: that is out by now,
+     * as far as its reader has room. */
+    if (u->out)
+        char_out_flush(u->out, 0);
 }
 
 void uart_wake(struct uart *u)
