@@ -133,6 +133,7 @@ static int copy_noted(struct fork_copy *c, uint64_t limit, bool *out_more)
         }
         for (end = page + 1;
              end < pages && copy_has(c, end) &&
+             (end - page) * SNAP_PAGE < limit - done &&
              gm_linear(gm, page * SNAP_PAGE, (end + 1 - page) * SNAP_PAGE);
              end++)
             ;
@@ -180,23 +181,22 @@ static int copy_write_state(struct fork_copy *c, const struct state_out *out)
     return 0;
 }
 
-static int copy_save(struct fork_copy *c)
+/* Before the last pages are collected: what devices have written into their
+ * rings is noted by it. */
+static int copy_save(struct fork_copy *c, struct state_out *out)
 {
     uint8_t id[STATE_ID_BYTES];
-    struct state_out out;
     int rc;
 
     if (getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id))
         return copy_fail(c, -EIO, "the host gave no random bytes");
-    state_out_init(&out);
-    rc = machine_save(c->machine, &out, &c->err);
+    rc = machine_save(c->machine, out, &c->err);
     if (rc == 0)
-        rc = c->save_more(c->arg, &out, &c->err);
+        rc = c->save_more(c->arg, out, &c->err);
     if (rc == 0) {
-        rc = state_finish(&out, id);
-        rc = rc ? copy_fail(c, rc, "its state") : copy_write_state(c, &out);
+        rc = state_finish(out, id);
+        rc = rc ? copy_fail(c, rc, "its state") : 0;
     }
-    state_out_fini(&out);
     return rc;
 }
 
@@ -215,16 +215,22 @@ static void copy_stopped(struct fork_copy *c)
 static void copy_on_last_stop(void *arg)
 {
     struct fork_copy *c = arg;
+    struct state_out out;
     uint64_t pages;
     bool more;
-    int rc = copy_collect(c, true, &pages);
+    int rc;
 
+    state_out_init(&out);
+    rc = copy_save(c, &out);
+    if (rc == 0)
+        rc = copy_collect(c, true, &pages);
     if (rc == 0)
         rc = copy_noted(c, UINT64_MAX, &more);
     if (rc && !c->err.text[0])
         (void)copy_fail(c, rc, "copying memory");
     if (rc == 0)
-        rc = copy_save(c);
+        rc = copy_write_state(c, &out);
+    state_out_fini(&out);
     if (!c->was_paused) {
         machine_resume(c->machine);
         copy_stopped(c);
