@@ -26,7 +26,8 @@ struct vd_ring {
     volatile uint16_t avail_idx;
     volatile uint16_t avail[VD_QSIZE];
     volatile uint16_t used_event;
-    volatile uint16_t used_flags __attribute__((aligned(4)));
+    /* On a page of its own, which only the device writes. */
+    volatile uint16_t used_flags __attribute__((aligned(4096)));
     volatile uint16_t used_idx;
     volatile struct vring_used_elem used[VD_QSIZE];
     volatile uint16_t avail_event;

@@ -33,7 +33,13 @@ if __name__ == "__main__":
     import preboot_cases
     import running_cases
     import sdk_cases
-    sys.exit(kvm_run.main(http_cases.CASES + preboot_cases.CASES +
-                          document_cases.CASES + running_cases.CASES +
-                          device_cases.CASES + metrics_cases.CASES +
-                          sdk_cases.CASES, __doc__))
+    import snapshot_cases
+    tables = [http_cases,
+              preboot_cases,
+              document_cases,
+              running_cases,
+              device_cases,
+              metrics_cases,
+              sdk_cases,
+              snapshot_cases]
+    sys.exit(kvm_run.main([c for t in tables for c in t.CASES], __doc__))
