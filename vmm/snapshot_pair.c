@@ -194,7 +194,8 @@ void snap_pair_abort(struct snap_pair *p)
 int snap_read_state(const char *path, void **out_data, size_t *out_len,
                     struct errmsg *err)
 {
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without waiting: a FIFO would hold us until somebody writes. */
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     void *data;
     int rc;
@@ -224,7 +225,7 @@ static int pair_try_mem(const char *path, const struct snap_mem *m,
                         const struct state_file *f, int *out_fd,
                         struct errmsg *err)
 {
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int rc;
 
     if (fd < 0)
