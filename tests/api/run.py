@@ -24,22 +24,13 @@ def runner():
     return module
 
 
+def tables():
+    """The modules with cases: every file *_cases.py of this folder."""
+    for name in sorted(os.listdir(HERE)):
+        if name.endswith("_cases.py"):
+            yield importlib.import_module(name[:-3])
+
+
 if __name__ == "__main__":
     kvm_run = runner()
-    import device_cases
-    import document_cases
-    import http_cases
-    import metrics_cases
-    import preboot_cases
-    import running_cases
-    import sdk_cases
-    import snapshot_cases
-    tables = [http_cases,
-              preboot_cases,
-              document_cases,
-              running_cases,
-              device_cases,
-              metrics_cases,
-              sdk_cases,
-              snapshot_cases]
-    sys.exit(kvm_run.main([c for t in tables for c in t.CASES], __doc__))
+    sys.exit(kvm_run.main([c for t in tables() for c in t.CASES], __doc__))
