@@ -15,11 +15,14 @@
 #define MAX_PAGES    1024u
 #define PAGE_WORDS   512u
 #define STILL_PAGES  256u
+#define BLINK_PAGES  4u
 #define UART_SCRATCH 0xa5u
 
 static volatile uint64_t live[MAX_PAGES][PAGE_WORDS]
     __attribute__((aligned(4096)));
 static volatile uint64_t still[STILL_PAGES][PAGE_WORDS]
+    __attribute__((aligned(4096)));
+static volatile uint64_t blink[BLINK_PAGES][PAGE_WORDS]
     __attribute__((aligned(4096)));
 static uint64_t ticks_of[MARKS_MAX_CPUS];
 
@@ -46,6 +49,18 @@ static void live_step(uint64_t n, uint64_t pages)
         }
         live[i][0] = ticker_mix(n, i);
         live[i][PAGE_WORDS - 1] = ticker_mix(n, ~i);
+    }
+}
+
+/* Page i has a number while bit i of the tick is set, and else is all zero: a
+ * page that becomes one of zeroes is no page that was not written. */
+static void blink_step(uint64_t n)
+{
+    for (uint64_t i = 0; i < BLINK_PAGES; i++) {
+        if (n > 0)
+            check_eq(blink[i][i], (n - 1) >> i & 1 ? ticker_mix(n - 1, i) : 0,
+                     "a page that is zero at times");
+        blink[i][i] = n >> i & 1 ? ticker_mix(n, i) : 0;
     }
 }
 
@@ -95,6 +110,7 @@ void payload_main(void)
         cpu_marks_check(0);
         check_eq(inb(PORT_UART + UART_SCR), UART_SCRATCH, "the UART's scratch");
         live_step(n, pages);
+        blink_step(n);
         still_check(n);
         wait_for_cpus(cpus);
         ticker_say(n);
