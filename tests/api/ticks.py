@@ -95,9 +95,9 @@ def load_body(t, name="snap", **more):
     return {k: v for k, v in body.items() if v is not None}
 
 
-def load(t, name="snap", args=(), **more):
+def load(t, name="snap", args=(), wrap=(), **more):
     """A fresh monitor that goes on from a snapshot -> (vm, api)"""
-    vm, api = monitor(t, args)
+    vm, api = monitor(t, args, wrap=wrap)
     api.ok("PUT", "/snapshot/load", load_body(t, name, **more))
     return vm, api
 
