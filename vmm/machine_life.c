@@ -2,6 +2,7 @@
 /* A machine that is built: started, paused, resumed, ended. */
 #include "vmm/machine_int.h"
 #include "vmm/seccomp_filter.h"
+#include "vmm/uffd.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,9 @@ static void machine_on_stop(struct ev_call *c)
     devices_cancel_waits(m->devices);
     for (uint32_t i = 0; i < m->num_started; i++)
         vcpu_kick(m->vcpus[i]);
+    /* One that waits for its page hears no signal on every host. */
+    if (m->uffd >= 0)
+        uffd_end(m->mem, m->uffd);
     if (m->num_ended == m->num_started)
         machine_vcpus_down(m);
 }

@@ -126,6 +126,8 @@
     ALLOW(statx, "its alignment for direct I/O")                               \
     ALLOW_IF(fcntl, 1, F_OFD_SETLK, "its lock")                                \
     ALLOW_IF(ioctl, 1, BLKSSZGET, "its sectors")                               \
+    ALLOW_IF(ioctl, 1, UFFDIO_UNREGISTER,                                      \
+             "nobody waits for memory at the end")                             \
     ALLOW(clock_nanosleep, "a lock that a dead monitor still holds")
 
 #endif

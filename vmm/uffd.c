@@ -145,3 +145,18 @@ int uffd_offer(const struct guest_mem *gm, const char *path, int *out_fd,
     *out_fd = take_fd(&fd);
     return 0;
 }
+
+void uffd_end(const struct guest_mem *gm, int fd)
+{
+    for (size_t i = 0; i < gm_region_count(gm); i++) {
+        const struct gm_region *r = gm_region(gm, i);
+        struct uffdio_range range = {
+            .start = (uint64_t)(uintptr_t)r->host,
+            .len = r->len_bytes,
+        };
+
+        /* It cannot fail for what was registered; if it did, only SIGKILL
+         * would end a vCPU that waits. */
+        (void)ioctl(fd, UFFDIO_UNREGISTER, &range);
+    }
+}

@@ -7,7 +7,9 @@
  * it: by userfaultfd, in the way that Firecracker's handlers expect it. That
  * process is trusted with all of the guest.
  *
- * Threads: before the vCPUs run. Errors: -errno with a line.
+ * Threads: before the vCPUs run; uffd_end() on the loop's. Errors: -errno with
+ * a line.
+ * syscalls: UFFDIO_UNREGISTER while the machine runs
  */
 
 #include "vmm/errmsg.h"
@@ -20,5 +22,8 @@
  */
 int uffd_offer(const struct guest_mem *gm, const char *path, int *out_fd,
                struct errmsg *err) MUST_CHECK;
+/* Nobody waits for a page of it any more; those that were not served read as
+ * zero from now on. For the end of a machine. */
+void uffd_end(const struct guest_mem *gm, int fd);
 
 #endif

@@ -13,6 +13,7 @@
 #include <linux/if_tun.h>
 #include <linux/io_uring.h>
 #include <linux/kvm.h>
+#include <linux/userfaultfd.h>
 #include <seccomp.h>
 #include <stdint.h>
 #include <stdio.h>
