@@ -299,8 +299,26 @@ static void cpu_msrs_order(struct cpu_msrs *m, uint64_t tsc_ahead)
     }
 }
 
-static int cpu_msrs_load(int fd, uint64_t tsc_ahead, struct state_in *in,
-                         struct errmsg *err)
+/*
+ * KVM takes a time stamp counter that is within a second of the one it expects
+ * for an attempt to bring vCPUs into step, and goes on with its own. From a
+ * fresh VM it expects nearly 0: a guest that was saved in its first second
+ * would see its counter go back. So the first vCPU is first told a value that
+ * is far from any; the others are to fall into step with it.
+ * kvm: kvm_synchronize_tsc(); better from Linux 6.7 on
+ */
+static void cpu_tsc_leave_step(int fd, const struct cpu_msrs *m)
+{
+    struct cpu_msr_batch b = {.head = {.nmsrs = 1}, .e = {m->e[0]}};
+
+    if (m->e[0].index != MSR_IA32_TSC)
+        return;
+    b.e[0].data += 1ull << 48;
+    (void)ioctl(fd, KVM_SET_MSRS, &b); /* the walk tells if it is refused */
+}
+
+static int cpu_msrs_load(int fd, bool first, uint64_t tsc_ahead,
+                         struct state_in *in, struct errmsg *err)
 {
     struct cpu_msrs all;
     struct cpu_msrs *m = &all;
@@ -317,6 +335,8 @@ static int cpu_msrs_load(int fd, uint64_t tsc_ahead, struct state_in *in,
         m->e[i].data = state_get_u64(in);
     }
     cpu_msrs_order(m, tsc_ahead);
+    if (first)
+        cpu_tsc_leave_step(fd, m);
     if (err)
         err->text[0] = '\0';
     rc = cpu_msr_walk(fd, KVM_SET_MSRS, m, cpu_msr_refused, err);
@@ -464,8 +484,8 @@ int cpu_state_load(const struct kvm *kvm, int vcpu_fd, uint32_t index,
                             ARRAY_SIZE(cpu_before_msrs), &in, err);
     if (rc == 0)
         rc = cpu_msrs_load(
-            vcpu_fd, (uint64_t)((__uint128_t)tsc_ahead_ns * khz / 1000000), &in,
-            err);
+            vcpu_fd, index == 0,
+            (uint64_t)((__uint128_t)tsc_ahead_ns * khz / 1000000), &in, err);
     if (rc == 0)
         rc = cpu_nested_load(vcpu_fd, &in, err);
     if (rc == 0)
