@@ -121,9 +121,47 @@ static int pair_sync_dir(const char *path, struct errmsg *err)
     return fd < 0 ? pair_error(err, dir) : pair_sync(fd, dir, err);
 }
 
+static int pair_try_mem(const char *path, const struct snap_mem *m,
+                        const struct state_file *f, int *out_fd,
+                        struct errmsg *err)
+{
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int rc;
+
+    if (fd < 0)
+        return pair_error(err, path);
+    rc = snap_mem_check(m, f, fd, path, err);
+    if (rc == 0)
+        *out_fd = take_fd(&fd);
+    return rc;
+}
+
+/* Is what a crash, or a commit that failed, left as NAME.old the memory of the
+ * state that is there? */
+static bool pair_old_counts(const struct snap_pair *p)
+{
+    CLEANUP_FREE void *data = NULL;
+    CLEANUP_FD int fd = -1;
+    struct snap_mem m = {.crc = NULL};
+    struct state_file f;
+    struct stat st;
+    size_t len = 0;
+    bool counts;
+
+    if (lstat(p->mem_old, &st) < 0 ||
+        snap_read_state(p->state_path, &data, &len, NULL) ||
+        state_open(&f, data, len, NULL) || snap_mem_load(&m, &f, NULL))
+        return false;
+    counts = pair_try_mem(p->mem_old, &m, &f, &fd, NULL) == 0;
+    snap_mem_fini(&m);
+    return counts;
+}
+
 /* The old memory keeps a name until the old state is gone. */
 static int pair_keep_old(const struct snap_pair *p, struct errmsg *err)
 {
+    if (pair_old_counts(p))
+        return 0;
     if (unlink(p->mem_old) < 0 && errno != ENOENT)
         return pair_error(err, p->mem_old);
     if (link(p->mem_path, p->mem_old) < 0 && errno != ENOENT)
@@ -219,21 +257,6 @@ int snap_read_state(const char *path, void **out_data, size_t *out_len,
     *out_data = data;
     *out_len = (size_t)st.st_size;
     return 0;
-}
-
-static int pair_try_mem(const char *path, const struct snap_mem *m,
-                        const struct state_file *f, int *out_fd,
-                        struct errmsg *err)
-{
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int rc;
-
-    if (fd < 0)
-        return pair_error(err, path);
-    rc = snap_mem_check(m, f, fd, path, err);
-    if (rc == 0)
-        *out_fd = take_fd(&fd);
-    return rc;
 }
 
 int snap_pair_open_mem(const char *path, const struct snap_mem *m,
