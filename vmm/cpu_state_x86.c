@@ -127,14 +127,15 @@ struct cpu_msrs {
     struct kvm_msr_entry e[CPU_MAX_MSRS];
 };
 
-struct cpu_msr_batch {
+union cpu_msr_batch {
     struct kvm_msrs head;
-    struct kvm_msr_entry e[CPU_MSR_BATCH];
+    char room[sizeof(struct kvm_msrs) +
+              CPU_MSR_BATCH * sizeof(struct kvm_msr_entry)];
 };
 
-struct cpu_msr_indices {
+union cpu_msr_indices {
     struct kvm_msr_list head;
-    uint32_t indices[CPU_MAX_MSRS];
+    char room[sizeof(struct kvm_msr_list) + CPU_MAX_MSRS * sizeof(uint32_t)];
 };
 
 /* Memory types: a vCPU has them, KVM's list does not.
@@ -168,7 +169,7 @@ static void cpu_msr_add_more(struct cpu_msrs *m)
 static int cpu_msr_list(const struct kvm *kvm, struct cpu_msrs *out,
                         struct errmsg *err)
 {
-    struct cpu_msr_indices list;
+    union cpu_msr_indices list;
 
     memset(&list, 0, sizeof(list));
     list.head.nmsrs = CPU_MAX_MSRS;
@@ -180,7 +181,7 @@ static int cpu_msr_list(const struct kvm *kvm, struct cpu_msrs *out,
     }
     out->num = list.head.nmsrs;
     for (uint32_t i = 0; i < out->num; i++)
-        out->e[i] = (struct kvm_msr_entry){.index = list.indices[i]};
+        out->e[i] = (struct kvm_msr_entry){.index = list.head.indices[i]};
     cpu_msr_add_more(out);
     return 0;
 }
@@ -195,7 +196,7 @@ typedef int (*cpu_msr_fn)(int fd, struct kvm_msr_entry *e, void *arg);
 static int cpu_msr_walk(int fd, unsigned long request, struct cpu_msrs *m,
                         cpu_msr_fn refused, void *arg)
 {
-    struct cpu_msr_batch b;
+    union cpu_msr_batch b;
     uint32_t i = 0;
 
     while (i < m->num) {
@@ -204,11 +205,12 @@ static int cpu_msr_walk(int fd, unsigned long request, struct cpu_msrs *m,
 
         memset(&b, 0, sizeof(b));
         b.head.nmsrs = n;
-        memcpy(b.e, &m->e[i], n * sizeof(b.e[0]));
+        memcpy(b.head.entries, &m->e[i], n * sizeof(b.head.entries[0]));
         done = ioctl(fd, request, &b);
         if (done < 0)
             return neg_errno();
-        memcpy(&m->e[i], b.e, (size_t)done * sizeof(b.e[0]));
+        memcpy(&m->e[i], b.head.entries,
+               (size_t)done * sizeof(b.head.entries[0]));
         i += (uint32_t)done;
         if ((uint32_t)done < n) {
             int rc = refused(fd, &m->e[i], arg);
@@ -238,9 +240,12 @@ static int cpu_msr_absent(int fd, struct kvm_msr_entry *e, void *arg)
  */
 static int cpu_msr_refused(int fd, struct kvm_msr_entry *e, void *arg)
 {
-    struct cpu_msr_batch b = {.head = {.nmsrs = 1}, .e = {{.index = e->index}}};
+    union cpu_msr_batch b;
 
-    if (ioctl(fd, KVM_GET_MSRS, &b) == 1 && b.e[0].data == e->data)
+    memset(&b, 0, sizeof(b));
+    b.head.nmsrs = 1;
+    b.head.entries[0].index = e->index;
+    if (ioctl(fd, KVM_GET_MSRS, &b) == 1 && b.head.entries[0].data == e->data)
         return 0;
     return err_set(arg, -ENOTSUP,
                    "vCPU: this host's KVM refused MSR 0x%x with the saved "
@@ -309,11 +314,14 @@ static void cpu_msrs_order(struct cpu_msrs *m, uint64_t tsc_ahead)
  */
 static void cpu_tsc_leave_step(int fd, const struct cpu_msrs *m)
 {
-    struct cpu_msr_batch b = {.head = {.nmsrs = 1}, .e = {m->e[0]}};
+    union cpu_msr_batch b;
 
     if (m->e[0].index != MSR_IA32_TSC)
         return;
-    b.e[0].data += 1ull << 48;
+    memset(&b, 0, sizeof(b));
+    b.head.nmsrs = 1;
+    b.head.entries[0] = m->e[0];
+    b.head.entries[0].data += 1ull << 48;
     (void)ioctl(fd, KVM_SET_MSRS, &b); /* the walk tells if it is refused */
 }
 

@@ -138,7 +138,7 @@ void snap_mem_save(const struct snap_mem *m, struct state_out *out)
 {
     state_begin(out, "memory", MEM_SECTION);
     state_put_u64(out, m->ram_bytes);
-    state_put_u8(out, m->kind);
+    state_put_u8(out, (uint8_t)m->kind);
     state_put_bytes(out, m->parent, sizeof(m->parent));
     for (uint32_t i = 0; i < m->num_chunks; i++)
         state_put_u32(out, m->crc[i]);

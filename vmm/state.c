@@ -8,7 +8,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#define STATE_MAGIC       "MOTESNAP"
 #define STATE_MAGIC_BYTES 8u
 #define STATE_HEAD_BYTES  48u
 #define STATE_SECT_BYTES  16u
@@ -18,6 +17,8 @@
 enum { HEAD_VERSION = 8, HEAD_NUM = 12, HEAD_LEN = 16, HEAD_ID = 24 };
 enum { HEAD_ZERO = 40, HEAD_CRC = 44 };
 enum { SECT_CRC = 0, SECT_VERSION = 4, SECT_NAME = 6, SECT_LEN = 8 };
+
+static const char state_magic[STATE_MAGIC_BYTES] = "MOTESNAP";
 
 static uint32_t state_crc(const uint8_t *p, size_t len)
 {
@@ -155,7 +156,7 @@ int state_finish(struct state_out *o, const uint8_t id[STATE_ID_BYTES])
     if (o->failed)
         return -ENOMEM;
     assert(o->section == 0);
-    memcpy(head, STATE_MAGIC, STATE_MAGIC_BYTES);
+    memcpy(head, state_magic, sizeof(state_magic));
     put_le16(head + HEAD_VERSION, STATE_VERSION);
     put_le32(head + HEAD_NUM, o->num);
     put_le64(head + HEAD_LEN, o->len_bytes);
@@ -244,7 +245,7 @@ int state_open(struct state_file *f, const void *data, size_t len_bytes,
 
     memset(f, 0, sizeof(*f));
     if (len_bytes < STATE_HEAD_BYTES ||
-        memcmp(head, STATE_MAGIC, STATE_MAGIC_BYTES) != 0)
+        memcmp(head, state_magic, sizeof(state_magic)) != 0)
         return err_set(err, -EBADMSG, "this is no saved state of mote");
     if (get_le16(head + HEAD_VERSION) != STATE_VERSION)
         return err_set(err, -ENOTSUP,
