@@ -2,13 +2,17 @@
 #include "devices/disk_open.h"
 
 #include "devices/disk_align.h"
+#include "devices/disk_cow.h"
 
 int disk_open(const char *path, unsigned flags, struct log *log,
               struct disk **out_disk, struct errmsg *err)
 {
     struct disk *raw = NULL;
-    int rc = disk_raw_open(path, flags, log, &raw, err);
+    int rc;
 
+    if (flags & DISK_COW)
+        return disk_cow_open(path, flags, out_disk, err);
+    rc = disk_raw_open(path, flags, log, &raw, err);
     if (rc)
         return rc;
     if (!(flags & DISK_DIRECT)) {

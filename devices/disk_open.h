@@ -8,7 +8,8 @@
 
 /*
  * As disk_raw_open(), but with DISK_DIRECT requests need no alignment: what has
- * none goes through a buffer (disk_align.h). The caller owns the disk.
+ * none goes through a buffer (disk_align.h). With DISK_COW the path is a
+ * copy-on-write file and stands for its whole chain. The caller owns the disk.
  */
 int disk_open(const char *path, unsigned flags, struct log *log,
               struct disk **out_disk, struct errmsg *err) MUST_CHECK;

@@ -20,6 +20,9 @@
 /* For disk_raw_open() and disk_open(): flags. */
 #define DISK_READ_ONLY 1u
 #define DISK_DIRECT    2u /* without the host's page cache (O_DIRECT) */
+/* disk_open() only; not with DISK_DIRECT. */
+#define DISK_COW    4u /* a copy-on-write file (disk_cow.h) */
+#define DISK_UNSAFE 8u /* no flush will come: see disk_cow.h */
 
 /* What a request must be a multiple of: its offset and each length, and each
  * address. 1 where nothing is required. */
@@ -36,6 +39,16 @@ struct disk_raw_alignment {
  */
 int disk_raw_open(const char *path, unsigned flags, struct log *log,
                   struct disk **out_disk, struct errmsg *err) MUST_CHECK;
+
+/*
+ * The open file `fd`, of `size_bytes`, as a disk: no lock, no checks; for
+ * backends that keep something in files (disk_cow.c). Takes the fd over if it
+ * succeeds. 0 or -ENOMEM.
+ */
+int disk_raw_wrap(int fd, uint64_t size_bytes, bool read_only,
+                  struct disk **out_disk) MUST_CHECK;
+/* Frees the disk and gives its fd back. */
+int disk_raw_unwrap(struct disk *disk);
 
 struct disk_raw_alignment disk_raw_alignment(const struct disk *disk);
 

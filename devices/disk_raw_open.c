@@ -321,3 +321,35 @@ int disk_raw_open(const char *path, unsigned flags, struct log *log,
     *out_disk = &raw->base;
     return 0;
 }
+
+int disk_raw_wrap(int fd, uint64_t size_bytes, bool read_only,
+                  struct disk **out_disk)
+{
+    struct disk_raw *raw = calloc(1, sizeof(*raw));
+
+    if (!raw)
+        return -ENOMEM;
+    if (fstat(fd, &raw->st)) {
+        int rc = neg_errno();
+
+        free(raw);
+        return rc;
+    }
+    raw->fd = fd;
+    raw->align = (struct disk_raw_alignment){1, 1};
+    raw->base.ops = &disk_raw_ops;
+    raw->base.size_bytes = size_bytes;
+    raw->base.read_only = read_only;
+    raw_find_abilities(raw);
+    *out_disk = &raw->base;
+    return 0;
+}
+
+int disk_raw_unwrap(struct disk *disk)
+{
+    struct disk_raw *raw = container_of(disk, struct disk_raw, base);
+    int fd = raw->fd;
+
+    free(raw);
+    return fd;
+}
