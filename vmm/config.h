@@ -35,6 +35,7 @@ struct config_drive {
     bool is_root;
     bool read_only;
     bool direct; /* without the host's page cache */
+    bool cow;    /* a copy-on-write file of ours, not a raw image */
     enum config_cache cache;
     enum config_engine engine;
     struct rate_limit_config limit;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The section "drives" of the configuration. */
+/*
+ * The section "drives" of the configuration. Beyond Firecracker's fields a
+ * drive takes an object "mote":
+ *   format   "raw" (the default) or "cow": a copy-on-write file of ours. It is
+ *            never guessed from the file, whose bytes a guest may have written.
+ */
 #include "vmm/config_int.h"
 
 #include <stdio.h>
@@ -63,6 +68,40 @@ static int config_drive_partuuid(struct config_ctx *x, struct config_drive *d,
     return rc;
 }
 
+static int config_drive_format(struct config_ctx *x, struct config_drive *d,
+                               const char *f, const json_t *v)
+{
+    static const char *const words[2] = {"raw", "cow"};
+    int i = 0;
+    int rc = config_word(x, f, v, words, &i);
+
+    if (rc == 0)
+        d->cow = i;
+    return rc;
+}
+
+static int config_drive_mote(struct config_ctx *x, struct config_drive *d,
+                             json_t *v)
+{
+    const char *f;
+    json_t *fv;
+    int rc = 0;
+
+    if (!json_is_object(v))
+        return config_bad(x, "mote", "an object");
+    x->section = "drives.mote";
+    json_object_foreach(v, f, fv)
+    {
+        rc = strcmp(f, "format") ? config_unknown(x, f)
+                                 : config_drive_format(x, d, f, fv);
+        if (rc)
+            break;
+    }
+    if (rc == 0)
+        x->section = "drives";
+    return rc;
+}
+
 static int config_drive_optional(struct config_ctx *x, struct config_drive *d,
                                  const char *f, json_t *v)
 {
@@ -70,6 +109,8 @@ static int config_drive_optional(struct config_ctx *x, struct config_drive *d,
         return config_bool(x, f, v, &d->read_only);
     if (!strcmp(f, "mote_direct"))
         return config_bool(x, f, v, &d->direct);
+    if (!strcmp(f, "mote"))
+        return config_drive_mote(x, d, v);
     if (!strcmp(f, "rate_limiter"))
         return config_rate_limit(x, f, v, &d->limit);
     if (!strcmp(f, "partuuid"))
@@ -85,8 +126,9 @@ static int config_drive_field(struct config_ctx *x, struct config_drive *d,
                               const char *f, json_t *v)
 {
     static const char *const optional[] = {
-        "is_read_only", "mote_direct", "rate_limiter", "partuuid",
-        "cache_type",   "io_engine",   "socket",       NULL};
+        "is_read_only", "mote_direct", "mote",
+        "rate_limiter", "partuuid",    "cache_type",
+        "io_engine",    "socket",      NULL};
 
     if (!strcmp(f, "drive_id"))
         return config_string(x, f, v, &d->id);
@@ -106,6 +148,11 @@ static int config_check_drive(struct config_ctx *x,
         return err_set(x->err, -EINVAL,
                        "%s: drives: each needs drive_id and path_on_host",
                        x->file);
+    if (d->cow && d->direct)
+        return err_set(x->err, -EINVAL,
+                       "%s: drives.mote.format: %s: a copy-on-write disk goes "
+                       "through the host's page cache; leave mote_direct away",
+                       x->file, d->id);
     if (!config_id_ok(d->id))
         return config_bad(x, "drive_id", "letters, digits and underscores");
     for (size_t i = 0; i < x->c->num_drives; i++) {

@@ -23,7 +23,9 @@ static int drive_check_engine(const struct vdev_env *env,
 
 static unsigned drive_flags(const struct config_drive *d)
 {
-    return (d->read_only ? DISK_READ_ONLY : 0) | (d->direct ? DISK_DIRECT : 0);
+    return (d->read_only ? DISK_READ_ONLY : 0) | (d->direct ? DISK_DIRECT : 0) |
+           (d->cow ? DISK_COW : 0) |
+           (d->cow && d->cache == CACHE_UNSAFE ? DISK_UNSAFE : 0);
 }
 
 int drive_new(const struct vdev_env *env, const struct config_drive *d,

@@ -88,13 +88,15 @@ def options_reach_the_configuration(box):
 def words_behind_a_disk_say_how_it_is_stored(box):
     disks = [box.touch("a.img"), box.touch("b.img"), box.touch("c:direct.img")]
     check(box.run("run", "-d", disks[0], "-d", disks[1] + ":direct:ro",
-                  "-d", disks[2] + ":unsafe:direct", "--", "true"), 0)
+                  "-d", disks[2] + ":unsafe:direct", "-d", disks[0] + ":ro:cow",
+                  "--", "true"), 0)
     drives = [(d["path_on_host"], d["is_read_only"], d["cache_type"],
-               d.get("mote_direct", False))
+               d.get("mote_direct", d.get("mote", {}).get("format", False)))
               for d in box.notes()["config"]["drives"][1:]]
     assert drives == [(disks[0], False, "Writeback", False),
                       (disks[1], True, "Writeback", True),
-                      (disks[2], False, "Unsafe", True)], drives
+                      (disks[2], False, "Unsafe", True),
+                      (disks[0], True, "Writeback", "cow")], drives
 
 
 @test

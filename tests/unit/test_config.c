@@ -81,13 +81,14 @@ static void test_config_drive_says_how_it_is_stored(void **state)
     assert_int_equal(load(D(""), &c, &err), 0);
     assert_int_equal(d->cache, CACHE_UNSAFE);
     assert_int_equal(d->engine, ENGINE_SYNC);
-    assert_false(d->direct || d->read_only);
+    assert_false(d->direct || d->read_only || d->cow);
     assert_null(d->partuuid);
     assert_int_equal(d->limit.bandwidth.size, 0);
     config_fini(&c);
     assert_int_equal(load(D(",\"cache_type\":null,\"io_engine\":null,"
                             "\"partuuid\":null,\"rate_limiter\":null,"
-                            "\"socket\":null,\"mote_direct\":null"),
+                            "\"socket\":null,\"mote_direct\":null,"
+                            "\"mote\":null"),
                           &c, &err),
                      0);
     config_fini(&c);
@@ -104,6 +105,12 @@ static void test_config_drive_says_how_it_is_stored(void **state)
     assert_string_equal(d->partuuid, "0eaa91a0-01");
     assert_int_equal(d->limit.bandwidth.size, 4096);
     assert_int_equal(d->limit.bandwidth.refill_ms, 1000);
+    config_fini(&c);
+    assert_int_equal(load(D(",\"mote\":{\"format\":\"cow\"}"), &c, &err), 0);
+    assert_true(d->cow);
+    config_fini(&c);
+    assert_int_equal(load(D(",\"mote\":{\"format\":\"raw\"}"), &c, &err), 0);
+    assert_false(d->cow);
     config_fini(&c);
 }
 
@@ -158,6 +165,11 @@ static void test_config_refusals_name_the_field(void **state)
         {D(",\"cache_type\":1"), "cache_type"},
         {D(",\"io_engine\":\"Threads\""), "\"Sync\" or \"Async\""},
         {D(",\"mote_direct\":1"), "mote_direct: must be true or false"},
+        {D(",\"mote\":7"), "drives.mote: must be an object"},
+        {D(",\"mote\":{\"x\":1}"), "drives.mote.x: unknown"},
+        {D(",\"mote\":{\"format\":\"qcow2\"}"), "\"raw\" or \"cow\""},
+        {D(",\"mote\":{\"format\":\"cow\"},\"mote_direct\":true"),
+         "leave mote_direct away"},
         {D(",\"socket\":\"/s\""), "socket: not supported"},
         {D(",\"partuuid\":\"\""), "partuuid"},
         {D(",\"partuuid\":\"1-2 init=/bin/sh\""), "partuuid: must be"},

@@ -5,6 +5,7 @@
 #include "devices/virtio_blk.h"
 #include "tests/harness/fake_driver.h"
 #include "tests/harness/loop_run.h"
+#include "vmm/cow_file.h"
 #include "vmm/le.h"
 
 #include <setjmp.h>
@@ -247,6 +248,72 @@ static void test_BL_031_a_file_in_use_elsewhere_is_refused(void **state)
     teardown((void **)&other);
 }
 
+/* --- copy-on-write files --------------------------------------------------
+ */
+
+static void make_cow(struct fixture *f, const char *path, const char *base)
+{
+    if (cow_create(path, base, COW_BASE_RAW, 0, &f->err))
+        fail_msg("%s", f->err.text);
+}
+
+static void test_drive_of_format_cow_stands_for_its_chain(void **state)
+{
+    struct fixture *f = *state;
+    struct vdev_env env = f->dev->env;
+    struct config_drive d = f->drive;
+    struct virtio_dev *dev = NULL;
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/c", f->dir);
+    make_cow(f, path, f->b);
+    d.path = path;
+    d.cow = true;
+    assert_int_equal(drive_new(&env, &d, 1, &dev, &f->err), 0);
+    assert_true(dev->offered & (1ull << VIRTIO_BLK_F_FLUSH));
+    dev->ops->free(dev);
+    d.cache = CACHE_UNSAFE;
+    assert_int_equal(drive_new(&env, &d, 1, &dev, &f->err), 0);
+    dev->ops->free(dev);
+    (void)unlink(path);
+    assert_int_equal(drive_new(&env, &d, 1, &dev, &f->err), -ENOENT);
+    assert_non_null(strstr(f->err.text, path));
+}
+
+/* What a guest can write into a raw disk never changes what the disk is. */
+static void test_drive_of_format_raw_is_never_taken_for_another(void **state)
+{
+    struct fixture *f = *state;
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/c", f->dir);
+    make_cow(f, path, f->b);
+    assert_int_equal(drive_set_path(f->dev, &f->drive, path, &f->err), 0);
+    assert_int_equal(read_sector(f, 0), 'm'); /* of the magic */
+    assert_int_equal(sectors(f), 3 * BYTES / 512);
+    (void)unlink(path);
+}
+
+static void test_drive_of_format_cow_is_swapped_for_another(void **state)
+{
+    struct fixture *f = *state;
+    struct config_drive d = f->drive;
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/c", f->dir);
+    make_cow(f, path, f->b);
+    d.cow = true;
+    assert_int_equal(drive_set_path(f->dev, &d, path, &f->err), 0);
+    assert_int_equal(sectors(f), 2 * BYTES / 512);
+    assert_int_equal(read_sector(f, 0), 'b');
+    /* the same again, and a raw image, which it is not */
+    assert_int_equal(drive_set_path(f->dev, &d, path, &f->err), 0);
+    assert_int_equal(drive_set_path(f->dev, &d, f->a, &f->err), -EINVAL);
+    assert_non_null(strstr(f->err.text, "no copy-on-write disk"));
+    assert_int_equal(read_sector(f, 0), 'b');
+    (void)unlink(path);
+}
+
 #define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 int main(void)
@@ -258,6 +325,9 @@ int main(void)
         T(test_BL_031_the_same_path_with_a_new_file),
         T(test_BL_031_a_bad_file_leaves_the_old_one),
         T(test_BL_031_a_file_in_use_elsewhere_is_refused),
+        T(test_drive_of_format_cow_stands_for_its_chain),
+        T(test_drive_of_format_raw_is_never_taken_for_another),
+        T(test_drive_of_format_cow_is_swapped_for_another),
     };
 
     return cmocka_run_group_tests_name("drive", tests, NULL, NULL);

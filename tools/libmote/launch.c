@@ -56,6 +56,12 @@ static json_t *lm_config_drive(const struct mote_disk *d, size_t i)
         json_decref(drive);
         return NULL;
     }
+    if (drive && d->cow &&
+        json_object_set_new(drive, "mote",
+                            json_pack("{s:s}", "format", "cow"))) {
+        json_decref(drive);
+        return NULL;
+    }
     return drive;
 }
 

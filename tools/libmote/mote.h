@@ -56,6 +56,7 @@ struct mote_disk {
     bool read_only;
     bool direct;       /* without the host's page cache */
     bool unsafe_cache; /* never synced: lost with the host's power */
+    bool cow;          /* a copy-on-write file; `mote disk create` makes them */
 };
 
 /* How a machine is connected to the network. */

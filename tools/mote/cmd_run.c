@@ -42,13 +42,15 @@ static const struct opt_def run_defs[] = {
      "guest kernel: tiny, sandbox or a file", "sandbox", 0, 0},
     {"initrd", 0, OPT_TEXT, offsetof(struct run_opts, initrd), "FILE",
      "initial ramdisk with the agent", "mote's own", 0, 0},
-    {"root", 0, OPT_TEXT, offsetof(struct run_opts, root), "FILE[:rw]",
-     "root disk; changes stay in memory unless :rw; none = no disk",
+    {"root", 0, OPT_TEXT, offsetof(struct run_opts, root), "FILE[:rw][:cow]",
+     "root disk; changes stay in memory unless :rw; cow: made by `mote disk "
+     "create`; none = no disk",
      "mote's own", 0, 0},
     {"disk", 'd', OPT_LIST, offsetof(struct run_opts, disks),
-     "FILE[:ro][:direct][:unsafe]",
-     "further disk, in order vdb, vdc, ...; may be repeated. direct: without "
-     "the host's page cache; unsafe: never synced",
+     "FILE[:ro][:cow][:direct][:unsafe]",
+     "further disk, in order vdb, vdc, ...; may be repeated. cow: made by "
+     "`mote disk create`; direct: without the host's page cache; unsafe: never "
+     "synced",
      NULL, 0, 0},
     {"net", 0, OPT_TEXT, offsetof(struct run_opts, net), "MODE",
      "network: none, user (passt) or tap=NAME[,ip=A/BITS][,gw=A][,dns=A]",
@@ -143,6 +145,8 @@ static int run_disk_spec(const char *spec, struct mote_disk *d, char **out_path)
             d->direct = true;
         else if (run_cut_word(spec, &len, ":unsafe"))
             d->unsafe_cache = true;
+        else if (run_cut_word(spec, &len, ":cow"))
+            d->cow = true;
         else
             more = false;
     }
