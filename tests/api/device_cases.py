@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of a running machine, changed by the control socket."""
 
+import json
 import os
 import socket
+import subprocess
 
 from client import ends, monitor, parked
 from harness import Cases
@@ -46,6 +48,44 @@ def change(t):
     t.eq(os.path.getsize(disk), 65 * MIB, "size of the first file")
     t.eq(os.path.getsize(other), MIB // 2, "size of the second file")
     t.check(any(t.read("other")[-SECTOR:]), "the second file was not written")
+
+
+def mote_disk(t, *words):
+    return subprocess.run([os.path.join(os.path.dirname(t.host.vmm), "mote"), "disk",
+                           *words], check=True, stdout=subprocess.PIPE).stdout
+
+
+@case("run_cow_drive_swapped_under_the_filter")
+def change_cow(t):
+    vm, api = monitor(t)
+    raw = [t.file(f"raw{i}", size=n) for i, n in enumerate((MIB, MIB, MIB // 2))]
+    cow = [path + ".cow" for path in raw]
+    for i in (0, 2):
+        mote_disk(t, "create", "--base", raw[i], cow[i])
+    api.bad("PUT", "/drives/a", {
+        "drive_id": "a", "path_on_host": cow[0], "is_root_device": False,
+        "mote": {"format": "qcow2"}}, "format")
+    api.drive("a", cow[0], mote={"format": "cow"})
+    api.boot_source("blk_change", f"first={MIB // SECTOR} "
+                    f"grown={65 * MIB // SECTOR} shrunk={MIB // 2 // SECTOR}")
+    api.start()
+    vm.wait_output(b"first\n")
+    for path in ("/nope", raw[1]):  # missing, not of the format
+        api.bad("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": path}, path)
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": cow[0]})
+    # Let go of, it becomes the base of a larger one.
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": cow[2]})
+    mote_disk(t, "create", "--base", cow[0] + ":cow", "--size", "65M", cow[1])
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": cow[1]})
+    vm.wait_output(b"grown\n")
+    api.ok("PATCH", "/vm", {"state": "Paused"})
+    api.ok("PATCH", "/drives/a", {"drive_id": "a", "path_on_host": cow[2]})
+    api.ok("PATCH", "/vm", {"state": "Resumed"})
+    t.judge(vm)
+    for i in (0, 2):
+        t.check(not any(t.read(f"raw{i}")), "a base was written")
+    info = json.loads(mote_disk(t, "info", "--json", cow[2]))
+    t.eq(info["allocated_bytes"], 65536, "what was written")
 
 
 @case("run_drive_refusals")

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct command *const cmd_all[] = {&cmd_run,     &cmd_exec,   &cmd_ls,
-                                         &cmd_stop,    &cmd_doctor, &cmd_bench,
-                                         &cmd_version, &cmd_help,   NULL};
+const struct command *const cmd_all[] = {
+    &cmd_run,    &cmd_exec,  &cmd_ls,      &cmd_stop, &cmd_disk,
+    &cmd_doctor, &cmd_bench, &cmd_version, &cmd_help, NULL};
 
 static const struct command *main_find(const char *name)
 {
