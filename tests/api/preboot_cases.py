@@ -151,9 +151,7 @@ def unsupported(t):
     for method, path in (("PUT", "/cpu-config"), ("PUT", "/pmem/a"),
                          ("PATCH", "/pmem/a"), ("PUT", "/hotplug/memory"),
                          ("PATCH", "/hotplug/memory"), ("PUT", "/mmds/config"),
-                         ("PUT", "/mmds"), ("PATCH", "/mmds"),
-                         ("PUT", "/snapshot/create"),
-                         ("PUT", "/snapshot/load")):
+                         ("PUT", "/mmds"), ("PATCH", "/mmds")):
         api.bad(method, path, {}, "not supported by this version")
     for path in ("/hotplug/memory", "/mmds"):
         api.bad("GET", path, None, "not supported by this version")
