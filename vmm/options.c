@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/options.h"
 
+#include "vmm/args.h"
 #include "vmm/http_parse.h"
 
 #include <ctype.h>
@@ -276,44 +277,19 @@ static const struct option_row option_rows[] = {
     {"help", NULL, "print this", opt_help},
 };
 
-static const struct option_row *options_find(const char *name, size_t len)
+static struct args_row options_row(size_t i)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
-        if (strlen(option_rows[i].name) == len &&
-            !strncmp(option_rows[i].name, name, len))
-            return &option_rows[i];
-    }
-    return NULL;
+    if (i >= ARRAY_SIZE(option_rows))
+        return (struct args_row){NULL, NULL, NULL};
+    return (struct args_row){option_rows[i].name, option_rows[i].arg,
+                             option_rows[i].help};
 }
 
-static int options_one(char **argv, int *i, int argc, struct vmm_options *out,
-                       struct errmsg *err)
-{
-    const char *word = argv[*i];
-    const char *eq = strchr(word, '=');
-    const struct option_row *row = NULL;
-    const char *value = NULL;
-
-    if (!strncmp(word, "--", 2))
-        row = options_find(word + 2,
-                           eq ? (size_t)(eq - word - 2) : strlen(word + 2));
-    if (!row)
-        return err_set(err, -EINVAL,
-                       "%s: unknown argument; mote-vmm --help lists them",
-                       word);
-    if (!row->arg && eq)
-        return err_set(err, -EINVAL, "--%s: takes no value", row->name);
-    if (row->arg) {
-        if (eq)
-            value = eq + 1;
-        else if (*i + 1 < argc)
-            value = argv[++*i];
-        if (!value || !*value)
-            return err_set(err, -EINVAL, "--%s: needs a value (%s)", row->name,
-                           row->arg);
-    }
-    return row->set(out, value, err);
-}
+static const struct args_table options_table = {
+    .row = options_row,
+    .hint = "mote-vmm --help lists them",
+    .help_column = 33,
+};
 
 static bool options_as_firecracker(const char *program)
 {
@@ -357,9 +333,12 @@ int options_parse(int argc, char **argv, struct vmm_options *out,
     out->level = LOG_WARN;
     out->max_body = HTTP_DEFAULT_BODY;
     out->as_firecracker = argc > 0 && options_as_firecracker(argv[0]);
-    for (int i = 1; i < argc; i++) {
-        int rc = options_one(argv, &i, argc, out, err);
+    for (int i = 1; i < argc;) {
+        struct args_found f;
+        int rc = args_next(&options_table, argv, &i, &f, err);
 
+        if (rc == 0)
+            rc = option_rows[f.index].set(out, f.value, err);
         if (rc)
             return rc;
     }
@@ -373,14 +352,7 @@ void options_print_help(FILE *out)
     fprintf(out, "usage: mote-vmm --config-file FILE [options]\n"
                  "       mote-vmm --api-sock PATH [options]\n"
                  "Runs one virtual machine; the process is the machine.\n\n");
-    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
-        char left[40];
-
-        (void)snprintf(left, sizeof(left), "--%s%s%s", option_rows[i].name,
-                       option_rows[i].arg ? " " : "",
-                       option_rows[i].arg ? option_rows[i].arg : "");
-        fprintf(out, "  %-33s %s\n", left, option_rows[i].help);
-    }
+    args_print_rows(&options_table, out);
     fprintf(out, "\nThe guest's serial port is standard input and output.\n"
                  "Exit codes: 0 poweroff, halt, reboot or stopped by request; "
                  "20 guest panic;\n21 triple fault; 22 KVM error; 152 "

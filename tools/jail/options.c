@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/jail/options.h"
 
+#include "vmm/args.h"
+
 #include <string.h>
 
 #define JAIL_PID_SUFFIX_LEN 4 /* .pid */
@@ -263,45 +265,19 @@ static const struct option_row option_rows[] = {
     {"help", NULL, "print this", opt_help},
 };
 
-static const struct option_row *options_find(const char *name, size_t len)
+static struct args_row options_row(size_t i)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
-        if (strlen(option_rows[i].name) == len &&
-            !strncmp(option_rows[i].name, name, len))
-            return &option_rows[i];
-    }
-    return NULL;
+    if (i >= ARRAY_SIZE(option_rows))
+        return (struct args_row){NULL, NULL, NULL};
+    return (struct args_row){option_rows[i].name, option_rows[i].arg,
+                             option_rows[i].help};
 }
 
-static int options_one(char *const *argv, int *i, int argc,
-                       struct jail_options *out, struct errmsg *err)
-{
-    const char *word = argv[*i];
-    const char *eq = strchr(word, '=');
-    const struct option_row *row = NULL;
-    const char *value = NULL;
-
-    if (!strncmp(word, "--", 2))
-        row = options_find(word + 2,
-                           eq ? (size_t)(eq - word - 2) : strlen(word + 2));
-    if (!row)
-        return err_set(err, -EINVAL,
-                       "%s: unknown argument; mote-jail --help lists them, the "
-                       "monitor's own come after --",
-                       word);
-    if (!row->arg && eq)
-        return err_set(err, -EINVAL, "--%s: takes no value", row->name);
-    if (row->arg) {
-        if (eq)
-            value = eq + 1;
-        else if (*i + 1 < argc)
-            value = argv[++*i];
-        if (!value || !*value)
-            return err_set(err, -EINVAL, "--%s: needs a value (%s)", row->name,
-                           row->arg);
-    }
-    return row->set(out, value, err);
-}
+static const struct args_table options_table = {
+    .row = options_row,
+    .hint = "mote-jail --help lists them, the monitor's own come after --",
+    .help_column = 24,
+};
 
 static int options_settle(const struct jail_options *o, struct errmsg *err)
 {
@@ -322,7 +298,8 @@ int jail_options_parse(int argc, char *const *argv, struct jail_options *out,
 {
     memset(out, 0, sizeof(*out));
     out->base_dir = JAIL_BASE_DIR;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc;) {
+        struct args_found f;
         int rc;
 
         if (!strcmp(argv[i], "--")) {
@@ -330,7 +307,9 @@ int jail_options_parse(int argc, char *const *argv, struct jail_options *out,
             out->rest_count = (size_t)(argc - i - 1);
             break;
         }
-        rc = options_one(argv, &i, argc, out, err);
+        rc = args_next(&options_table, argv, &i, &f, err);
+        if (rc == 0)
+            rc = option_rows[f.index].set(out, f.value, err);
         if (rc)
             return rc;
     }
@@ -344,14 +323,7 @@ void jail_options_print_help(FILE *out)
                  "Runs a monitor in a jail and takes the jail down after it.\n"
                  "Without root: in a user namespace; --uid and --gid are then "
                  "optional.\n\n");
-    for (size_t i = 0; i < ARRAY_SIZE(option_rows); i++) {
-        char left[40];
-
-        (void)snprintf(left, sizeof(left), "--%s%s%s", option_rows[i].name,
-                       option_rows[i].arg ? " " : "",
-                       option_rows[i].arg ? option_rows[i].arg : "");
-        fprintf(out, "  %-24s %s\n", left, option_rows[i].help);
-    }
+    args_print_rows(&options_table, out);
     fprintf(out, "\nThe jail is DIR/NAME-OF-FILE/ID/root. Exit code: the "
                  "monitor's own; 153 arguments,\n1 the jail failed. "
                  "tools/jail/README.md says what stays behind.\n");
