@@ -10,6 +10,8 @@
  *   say=TEXT      prints TEXT
  *   wait          waits for a signal that kills
  *   catch=N       signal N makes it end with code 100+N
+ *   until=PATH    waits for a file of that name
+ *   take=N        blocks signal N and takes one that is pending: got=N, or 0
  *   orphans=N     leaves N processes in sessions of their own behind
  *   file=PATH     makes a file with bytes; empty=PATH one without
  *   socket=PATH   makes a Unix socket; fifo=PATH a pipe; link=PATH a link to /
@@ -35,6 +37,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/capability.h>
@@ -195,6 +198,23 @@ static void on_signal(int sig)
     _exit(100 + sig);
 }
 
+static void until(const char *path)
+{
+    while (access(path, F_OK) < 0)
+        (void)usleep(1000);
+}
+
+static void take(int sig)
+{
+    const struct timespec at_once = {0, 0};
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, sig);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    printf("got=%d\n", sigtimedwait(&set, NULL, &at_once) == sig ? sig : 0);
+}
+
 static void orphans(int n)
 {
     for (int i = 0; i < n; i++) {
@@ -291,6 +311,10 @@ static void one(const char *self, const char *word)
         (void)raise(n);
     } else if (!strncmp(word, "catch=", 6)) {
         (void)signal(n, on_signal);
+    } else if (!strncmp(word, "until=", 6)) {
+        until(eq + 1);
+    } else if (!strncmp(word, "take=", 5)) {
+        take(n);
     } else if (!strncmp(word, "orphans=", 8)) {
         orphans(n);
     } else if (!strncmp(word, "deep=", 5)) {

@@ -30,6 +30,19 @@ def signals_to_the_jailer_reach_the_monitor(box):
 
 
 @root_test
+def a_signal_before_process_1_has_a_handler_is_not_lost(box):
+    for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        jail = box.start("say=no handler", "until=/run/go", f"take={sig.value}",
+                         flags=["--new-pid-ns", "--purge"], popen={"stderr": None})
+        jail.line("no handler")
+        os.kill(box.pid(jail), sig)
+        with open(jail.root + "/run/go", "w", encoding="ascii"):
+            pass
+        assert jail.wait() == 0
+        assert jail.seen["got"] == str(sig.value), jail.out
+
+
+@root_test
 def BL_014_killed_jailers_leave_no_monitor(box):
     jails = [box.start("orphans=1", "socket=/s", "wait",
                        flags=["--new-net-ns" if i % 2 else "--purge", "--cgroup", "pids.max=20"])

@@ -155,14 +155,23 @@ static int enter_user(const struct jail *j, struct errmsg *err)
     return enter_drop_caps(err);
 }
 
-static int enter_signals(struct errmsg *err)
+/*
+ * As in a new process, apart from one thing: the first process of a PID
+ * namespace loses each signal for which it has no handler yet. Those that ask
+ * a monitor to end have been blocked since before the clone() and stay so:
+ * they wait until it takes them, as mote-vmm does by its signalfd.
+ */
+static int enter_signals(const struct jail_options *o, struct errmsg *err)
 {
-    sigset_t none;
+    static const int kept[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t blocked;
 
     for (int sig = 1; sig < NSIG; sig++)
         (void)signal(sig, SIG_DFL); /* KILL, STOP and libc's own refuse */
-    (void)sigemptyset(&none);
-    if (sigprocmask(SIG_SETMASK, &none, NULL) < 0)
+    (void)sigemptyset(&blocked);
+    for (size_t i = 0; i < ARRAY_SIZE(kept) && o->new_pid_ns; i++)
+        (void)sigaddset(&blocked, kept[i]);
+    if (sigprocmask(SIG_SETMASK, &blocked, NULL) < 0)
         return enter_fail("signals", neg_errno(), err);
     return 0;
 }
@@ -206,7 +215,7 @@ static int enter_all(const struct jail *j, struct errmsg *err)
     if (rc == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         rc = enter_fail("death signal", neg_errno(), err);
     if (rc == 0)
-        rc = enter_signals(err);
+        rc = enter_signals(&j->o, err);
     if (rc == 0)
         rc = enter_files(&j->o, null_fd, err);
     return rc;
