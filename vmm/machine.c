@@ -366,6 +366,8 @@ static int machine_build(struct machine *m, const struct vm_config *c,
             saved ? machine_load_saved(m, saved, err) : machine_boot(m, c, err);
     if (rc == 0 && c->track_dirty)
         rc = dirty_start(&m->dirty, err);
+    if (rc == 0)
+        rc = machine_confine_prepare(m, c, err);
     return rc;
 }
 
@@ -385,6 +387,7 @@ int machine_new(const struct vm_config *config,
     m->kvm.vm_fd = -1;
     m->uffd = -1;
     m->vmgenid_fd = -1;
+    m->rules_fd = -1;
     (void)pthread_mutex_init(&m->gate_lock, NULL); /* never fail on Linux */
     (void)pthread_cond_init(&m->gate_changed, NULL);
     irq_init(&m->irqs);
@@ -422,6 +425,7 @@ void machine_free(struct machine *m)
     dirty_fini(&m->dirty);
     drop_fd(&m->uffd);
     gm_free(m->mem);
+    drop_fd(&m->rules_fd);
     (void)pthread_cond_destroy(&m->gate_changed);
     (void)pthread_mutex_destroy(&m->gate_lock);
     free(m);

@@ -4,8 +4,8 @@
 
 /*
  * Between machine.c, which builds the parts and takes them down,
- * machine_life.c, which runs, pauses and ends them, and machine_state.c, which
- * saves and loads them. Nobody else includes it.
+ * machine_life.c, which runs, pauses and ends them, machine_state.c, which
+ * saves and loads them, and machine_confine.c. Nobody else includes it.
  */
 
 #include "devices/boot_timer.h"
@@ -39,6 +39,7 @@ struct machine {
     int uffd;             /* what fills the memory; -1: nothing has to */
     uint32_t vmgenid_gsi; /* with vmgenid_fd */
     int vmgenid_fd;       /* its line, borrowed; -1: there is none */
+    int rules_fd;         /* about files, until the start; -1: none */
     uint32_t num_vcpus;
     struct vcpu *vcpus[LAYOUT_MAX_VCPUS];
 
@@ -81,5 +82,11 @@ void machine_init_calls(struct machine *m);
 void machine_first_run(void *arg, uint32_t index);
 void machine_vcpu_ended(void *arg, uint32_t index);
 void machine_vcpu_paused(void *arg, uint32_t index);
+
+/* Rules about files: made while the machine is, then put into force for this
+ * thread and those that it starts from now on. */
+int machine_confine_prepare(struct machine *m, const struct vm_config *c,
+                            struct errmsg *err) MUST_CHECK;
+int machine_confine(struct machine *m) MUST_CHECK;
 
 #endif

@@ -141,21 +141,37 @@ static int machine_start_vcpus(struct machine *m, struct errmsg *err)
     return rc;
 }
 
+/* What all threads share; each adds its filter of system calls. */
+static int machine_lock_up(struct machine *m, const char **out_what)
+{
+    int rc = 0;
+
+    *out_what = "seccomp";
+    if (m->options.filter_calls)
+        rc = seccomp_prepare(m->options.log->fd);
+    if (rc)
+        return rc;
+    *out_what = "landlock";
+    return machine_confine(m);
+}
+
 static int machine_enter_all(struct machine *m, struct errmsg *err)
 {
-    int filter_rc =
-        m->options.filter_calls ? seccomp_prepare(m->options.log->fd) : 0;
+    const char *what;
+    int lock_rc = machine_lock_up(m, &what);
     int rc = machine_start_vcpus(m, err);
 
-    if (filter_rc == 0)
-        filter_rc = machine_gate_gather(m);
-    if (filter_rc == 0 && rc == 0 && m->options.filter_calls)
-        filter_rc = machine_filter_loop(m);
-    if (filter_rc && rc == 0)
-        rc = err_set(err, filter_rc,
-                     "seccomp: %s; the host's kernel needs SECCOMP_FILTER, or "
+    if (lock_rc == 0) {
+        what = "seccomp";
+        lock_rc = machine_gate_gather(m);
+    }
+    if (lock_rc == 0 && rc == 0 && m->options.filter_calls)
+        lock_rc = machine_filter_loop(m);
+    if (lock_rc && rc == 0)
+        rc = err_set(err, lock_rc,
+                     "%s: %s; the host's kernel needs SECCOMP_FILTER, or "
                      "give --no-seccomp",
-                     err_reason(filter_rc));
+                     what, err_reason(lock_rc));
     if (rc)
         machine_request_stop(m, STOP_INTERNAL, 0);
     machine_gate_open(m);

@@ -4,10 +4,11 @@
 import json
 import os
 import socket
+import struct
 import subprocess
 
 from client import ends, monitor, parked
-from harness import Cases
+from harness import Cases, Skip
 
 CASES = Cases()
 MIB = 1 << 20
@@ -19,6 +20,61 @@ def case(name):
 
 
 # --- drives ----------------------------------------------------------------
+
+@case("a_running_monitor_opens_no_file_of_the_kernels")
+def kernels_files(t):
+    """Landlock: with /proc/self/mem code could be written."""
+    vm, api = parked(t, ["--level", "Debug"], set_up=lambda a: a.drive(
+        "a", t.file("disk", size=MIB)))
+    if "landlock: in force" not in vm.err:
+        raise Skip("no Landlock on this host")
+    for path in ("/proc/self/mem", "/proc/version", "/sys/kernel/notes"):
+        if os.path.exists(path):
+            api.bad("PATCH", "/drives/a",
+                    {"drive_id": "a", "path_on_host": path},
+                    path, "Permission denied")
+    ends(t, vm)
+
+
+@case("BL_024_no_call_is_missing_in_the_filter")
+def whole_life(t):
+    """The C library is part of the program, so no other one can need more."""
+    disks = [t.file(f"disk{i}", size=MIB * (i + 1)) for i in range(2)]
+
+    def set_up(api):
+        api.ok("PUT", "/vsock", {"guest_cid": 3, "uds_path": t.path("v")})
+        api.ok("PUT", "/entropy", {})
+        api.ok("PUT", "/balloon", {"amount_mib": 0, "deflate_on_oom": True,
+                                   "stats_polling_interval_s": 1})
+        api.ok("PUT", "/logger", {"log_path": t.path("log"),
+                                  "level": "Debug"})
+        api.ok("PUT", "/metrics", {"metrics_path": t.path("m")})
+        api.drive("a", disks[0])
+    vm, api = parked(t, cpus=2, set_up=set_up)
+    with open(t.host.vmm, "rb") as f:
+        head = f.read(4096)
+    at, size, count = (struct.unpack_from("<Q", head, 32)[0],
+                       *struct.unpack_from("<HH", head, 54))
+    kinds = [struct.unpack_from("<I", head, at + i * size)[0]
+             for i in range(count)]
+    t.check(3 not in kinds, "the monitor has an interpreter")  # PT_INTERP
+    os.rename(t.path("log"), t.path("log.1"))  # as logs are rotated
+    for i in range(3):
+        api.pause()
+        api.ok("PATCH", "/drives/a", {"drive_id": "a",
+                                      "path_on_host": disks[(i + 1) % 2]})
+        api.ok("PATCH", "/balloon", {"amount_mib": i})
+        api.ok("PATCH", "/balloon/statistics", {"stats_polling_interval_s": 2})
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(t.path("v"))
+            s.sendall(b"CONNECT 1024\n")
+        api.ok("PUT", "/actions", {"action_type": "FlushMetrics"})
+        api.ok("PUT", "/actions", {"action_type": "FlushMetrics"})
+        api.resume()
+        api.again().get("/vm/config")
+    ends(t, vm)
+    t.check("forbidden" not in vm.err, vm.err)
+
 
 @case("BL_031_drive_grown_swapped_and_shrunk_while_it_runs")
 def change(t):

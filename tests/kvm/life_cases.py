@@ -221,17 +221,19 @@ class SockFprog(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def forbid_io_uring(error):
-    """A seccomp filter that fails io_uring_setup, as container profiles do.
+SECCOMP_RET_TRAP, SECCOMP_RET_ERRNO, SECCOMP_RET_ALLOW = (
+    0x00030000, 0x00050000, 0x7fff0000)
+
+
+def forbid_call(number, action):
+    """A seccomp filter from outside that answers one system call so.
     spec: linux/seccomp.h, linux/filter.h"""
-    SYS_io_uring_setup = 425
     PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
     LD_W_ABS, JEQ_K, RET_K = 0x20, 0x15, 0x06
-    SECCOMP_RET_ERRNO, SECCOMP_RET_ALLOW = 0x00050000, 0x7fff0000
     program = b"".join(struct.pack("<HBBI", *i) for i in (
         (LD_W_ABS, 0, 0, 0),  # the system call's number
-        (JEQ_K, 0, 1, SYS_io_uring_setup),
-        (RET_K, 0, 0, SECCOMP_RET_ERRNO | error),
+        (JEQ_K, 0, 1, number),
+        (RET_K, 0, 0, action),
         (RET_K, 0, 0, SECCOMP_RET_ALLOW),
     ))
     prog = SockFprog(len(program) // 8, program)
@@ -243,6 +245,12 @@ def forbid_io_uring(error):
                            ctypes.byref(prog), 0, 0):
             raise OSError(ctypes.get_errno(), "seccomp")
     return install
+
+
+def forbid_io_uring(error):
+    """As container profiles do."""
+    SYS_io_uring_setup = 425
+    return forbid_call(SYS_io_uring_setup, SECCOMP_RET_ERRNO | error)
 
 
 def without_io_uring(t, error):
@@ -394,6 +402,56 @@ def seccomp_every_thread(t):
             continue  # the kernel's own
         t.eq(fields["Seccomp"].strip(), "2", f"Seccomp of thread {name}")
         t.eq(fields["NoNewPrivs"].strip(), "1", f"NoNewPrivs of thread {name}")
+    t.terminate(vm)
+
+
+def landlock_abi():
+    """0: this host has none. kernel: landlock_create_ruleset(2)."""
+    libc = ctypes.CDLL(None)
+    return max(libc.syscall(ctypes.c_long(444), None, ctypes.c_size_t(0),
+                            ctypes.c_uint(1)), 0)
+
+
+@CASES.case("landlock_is_in_force_before_the_guest_runs")
+def landlock_in_force(t):
+    vm = t.parked(args=["--level", "Debug"], vsock="v.sock")
+    lines = [x for x in vm.err.splitlines() if "landlock" in x]
+    t.eq(len(lines), 1, f"lines about landlock: {lines}")
+    t.check(("in force" if landlock_abi() else "going on without")
+            in lines[0], lines[0])
+    t.terminate(vm)
+    t.check(not os.path.lexists(t.path("v.sock")),
+            "the socket could not be removed")
+
+
+@CASES.case("BL_025_a_needed_call_that_is_missing_is_named")
+def seccomp_missing_call(t):
+    """As with a filter that lacks accept4: nobody needs it before a client
+    comes, and then the loop does."""
+    SYS_accept4 = 288
+    vm = t.parked(vsock="v.sock",
+                  preexec=forbid_call(SYS_accept4, SECCOMP_RET_TRAP))
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(t.path("v.sock"))
+        t.eq(vm.wait(), 148, "exit code")
+    lines = vm.err.splitlines()
+    t.eq(len(lines), 1, f"lines of the log: {lines}")
+    for word in ("thread loop", "accept4 (288)"):
+        t.check(word in lines[0], f"no {word!r} in: {lines[0]}")
+
+
+@CASES.case("landlock_missing_is_one_line_for_those_who_debug")
+def landlock_missing(t):
+    SYS_landlock_create_ruleset = 444
+    refuse = forbid_call(SYS_landlock_create_ruleset,
+                         SECCOMP_RET_ERRNO | errno.ENOSYS)
+    vm = t.parked(preexec=refuse)
+    t.eq(vm.err, "", "log")
+    t.terminate(vm)
+    vm = t.parked(preexec=refuse, args=["--level", "Debug"])
+    lines = [x for x in vm.err.splitlines() if "landlock" in x]
+    t.eq(len(lines), 1, f"lines about landlock: {lines}")
+    t.check("going on without" in lines[0], lines[0])
     t.terminate(vm)
 
 

@@ -205,6 +205,20 @@ static void test_end_takes_the_last_line_of_the_log(void **state)
     assert_string_equal(lm_end_hint(&end, false), "");
 }
 
+static void test_BL_025_end_by_the_filter_names_thread_and_call(void **state)
+{
+    struct mote_vm_end end = describe(
+        *state, NULL,
+        "mote-vmm: error: seccomp: thread loop made the forbidden system call "
+        "accept4 (288); the VM ends here\n",
+        148, 0);
+
+    assert_int_equal(end.exit_code, 148);
+    assert_false(end.by_guest);
+    assert_non_null(strstr(end.text, "thread loop made the forbidden system "
+                                     "call accept4 (288)"));
+}
+
 static void test_end_with_malformed_exit_file(void **state)
 {
     static const char *const files[] = {
@@ -251,6 +265,7 @@ int main(void)
         T(test_end_by_the_guest),
         T(test_end_by_a_signal),
         T(test_end_takes_the_last_line_of_the_log),
+        T(test_BL_025_end_by_the_filter_names_thread_and_call),
         T(test_end_with_malformed_exit_file),
         T(test_log_line_of_a_long_log),
     };
