@@ -13,6 +13,7 @@ import traceback
 import harness
 import test_cgroup  # noqa: F401  the import registers its tests
 import test_end  # noqa: F401
+import test_in_place  # noqa: F401
 import test_inside  # noqa: F401
 import test_monitor  # noqa: F401
 import test_refusals  # noqa: F401

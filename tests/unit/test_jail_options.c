@@ -155,7 +155,7 @@ static void test_jail_options_parent_cgroups(void **state)
 
 static void test_jail_options_too_many_are_refused(void **state)
 {
-    char line[1024] = "";
+    char line[1000] = "";
     size_t n = 0;
 
     (void)state;
@@ -164,8 +164,13 @@ static void test_jail_options_too_many_are_refused(void **state)
     refused(line, -E2BIG, "--cgroup");
     n = 0;
     for (int i = 0; i <= JAIL_MAX_FDS; i++)
-        n += (size_t)snprintf(line + n, sizeof(line) - n, "--pass-fd 9 ");
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "--pass-fd=9 ");
     refused(line, -E2BIG, "--pass-fd");
+    refused("--pass-fd 3-67", -E2BIG, "--pass-fd");
+    n = 0;
+    for (int i = 0; i <= JAIL_MAX_BINDS; i++)
+        n += (size_t)snprintf(line + n, sizeof(line) - n, "--bind /a:/b ");
+    refused(line, -E2BIG, "--bind");
 }
 
 static void test_jail_cgroup_lines(void **state)
@@ -214,6 +219,57 @@ static void test_jail_limit_lines(void **state)
         assert_int_equal(jail_limit_parse(bad[i], &o, &err), -EINVAL);
 }
 
+static void test_jail_bind_lines(void **state)
+{
+    static const char *const bad[] = {
+        "",       "a",        "/a:",     ":/b",    "/a:b",   "/a:/b:ro",
+        "/a:/b:", "/a:/b/..", "/a:/./b", "/a://b", "/a:/b/", "/a:/",
+    };
+    struct jail_bind b;
+    struct errmsg err;
+
+    (void)state;
+    assert_int_equal(jail_bind_parse("/x/y:/b/c", &b, &err), 0);
+    assert_int_equal(b.source_len, 4);
+    assert_string_equal(b.target, "/b/c");
+    assert_int_equal(b.target_len, 4);
+    assert_false(b.writable);
+    assert_int_equal(jail_bind_parse("/x:/..b/c.:rw", &b, &err), 0);
+    assert_int_equal(b.target_len, 7);
+    assert_true(b.writable);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        if (jail_bind_parse(bad[i], &b, &err) != -EINVAL)
+            fail_msg("%s was taken", bad[i]);
+    }
+}
+
+static void test_jail_options_in_place(void **state)
+{
+    struct jail_options o;
+    struct errmsg err;
+
+    (void)state;
+    assert_int_equal(parse("--id a --exec-file v --in-place /d --report-fd 9 "
+                           "--pass-fd 3-5 --pass-fd 7 --bind /a:/b",
+                           &o, &err),
+                     0);
+    assert_string_equal(o.in_place, "/d");
+    assert_int_equal(o.report_fd, 9);
+    assert_int_equal(o.fd_count, 4);
+    assert_int_equal(o.fds[2], 5);
+    assert_int_equal(o.fds[3], 7);
+    assert_int_equal(o.bind_count, 1);
+    refused("--id a --exec-file v --in-place /d --daemonize", -EINVAL,
+            "--in-place");
+    refused("--id a --exec-file v --in-place /d --cgroup a.b=1", -EINVAL,
+            "--parent-cgroup");
+    refused("--id a --exec-file v --bind /a:/b", -EINVAL, "--in-place");
+    refused("--pass-fd 3-2", -EINVAL, "--pass-fd");
+    refused("--pass-fd 3-1024", -EINVAL, "--pass-fd");
+    refused("--pass-fd 00000003", -EINVAL, "--pass-fd");
+    refused("--report-fd 2", -EINVAL, "--report-fd");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +283,8 @@ int main(void)
         cmocka_unit_test(test_jail_options_too_many_are_refused),
         cmocka_unit_test(test_jail_cgroup_lines),
         cmocka_unit_test(test_jail_limit_lines),
+        cmocka_unit_test(test_jail_bind_lines),
+        cmocka_unit_test(test_jail_options_in_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,14 +205,16 @@ static int enter_all(const struct jail *j, struct errmsg *err)
     if (rc == 0)
         rc = enter_namespaces(j, err);
     if (rc == 0)
-        rc = enter_mounts(j, err);
+        rc = j->o.in_place ? enter_mounts_in_memory(j, err)
+                           : enter_mounts(j, err);
     if (rc == 0)
         rc = enter_limits(&j->o, err);
     if (rc == 0)
         rc = enter_user(j, err);
     (void)umask(077);
-    /* After the change of user, which would undo it. */
-    if (rc == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+    /* After the change of user, which would undo it. In place the parent is a
+     * thread of the caller's, which may end long before the monitor. */
+    if (rc == 0 && !j->o.in_place && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         rc = enter_fail("death signal", neg_errno(), err);
     if (rc == 0)
         rc = enter_signals(&j->o, err);
@@ -279,6 +281,36 @@ static _Noreturn void enter_give_up(int report_fd, const struct errmsg *err)
     _exit(1);
 }
 
+static int enter_exec_error(const struct jail *j, int rc, struct errmsg *err)
+{
+    return err_set(err, rc, "--exec-file %s: %s", j->o.exec_file,
+                   rc == -ENOENT
+                       ? "cannot run in a jail; it needs a loader or an "
+                         "interpreter (a static program does not)"
+                       : err_reason(rc));
+}
+
+int enter_in_place(const struct jail *j, struct errmsg *err)
+{
+    char *none[] = {NULL};
+    struct enter_words words;
+    char **argv;
+    int rc;
+
+    if (j->user_ns && unshare(CLONE_NEWUSER) < 0)
+        return enter_fail("a user namespace", neg_errno(), err);
+    rc = enter_all(j, err);
+    if (rc)
+        return rc;
+    argv = enter_argv(j, &words);
+    if (!argv)
+        return enter_fail("arguments", -ENOMEM, err);
+    execve(words.path, argv, none);
+    rc = neg_errno();
+    free(argv);
+    return enter_exec_error(j, rc, err);
+}
+
 void enter_jail(const struct jail *j, int go_fd, int report_fd)
 {
     const char ready = ENTER_READY;
@@ -295,10 +327,6 @@ void enter_jail(const struct jail *j, int go_fd, int report_fd)
     if (!argv || util_write_full(report_fd, &ready, 1) || !enter_may_go(go_fd))
         _exit(1);
     execve(words.path, argv, none);
-    (void)err_set(&err, -errno, "--exec-file %s: %s", j->o.exec_file,
-                  errno == ENOENT
-                      ? "cannot run in a jail; it needs a loader or an "
-                        "interpreter (a static program does not)"
-                      : err_reason(neg_errno()));
+    (void)enter_exec_error(j, neg_errno(), &err);
     enter_give_up(report_fd, &err);
 }

@@ -17,4 +17,8 @@
 
 _Noreturn void enter_jail(const struct jail *j, int go_fd, int report_fd);
 
+/* --in-place: the calling process becomes the monitor. Returns on failure, and
+ * can then do nothing but end. */
+int enter_in_place(const struct jail *j, struct errmsg *err) MUST_CHECK;
+
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/jail/enter_mounts.h"
 
+#include "tools/jail/path.h"
 #include "vmm/cleanup.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -14,7 +16,8 @@
 /* syscalls: mknodat fchownat mkdir chdir fchdir */
 
 /* A few nodes and no bytes. */
-#define DEV_OPTIONS "mode=0755,size=64k,nr_inodes=32"
+#define DEV_OPTIONS  "mode=0755,size=64k,nr_inodes=32"
+#define ROOT_OPTIONS "mode=0755,size=64k,nr_inodes=128"
 
 struct device {
     const char *path;
@@ -141,14 +144,9 @@ static int mounts_node(const struct jail *j, const struct device *d,
     return 0;
 }
 
-/* Already inside: no link can lead out any more. */
-static int mounts_dev(const struct jail *j, const struct device_source *sources,
-                      struct errmsg *err)
+static int mounts_nodes(const struct jail *j,
+                        const struct device_source *sources, struct errmsg *err)
 {
-    const unsigned long flags = MS_NOSUID | MS_NOEXEC;
-
-    if (mount("tmpfs", "/dev", "tmpfs", flags, DEV_OPTIONS) < 0)
-        return mounts_fail("/dev", neg_errno(), err);
     if (mkdir("/dev/net", 0755) < 0)
         return mounts_fail("/dev/net", neg_errno(), err);
     for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
@@ -157,6 +155,21 @@ static int mounts_dev(const struct jail *j, const struct device_source *sources,
         if (rc)
             return mounts_fail(devices[i].path, rc, err);
     }
+    return 0;
+}
+
+/* Already inside: no link can lead out any more. */
+static int mounts_dev(const struct jail *j, const struct device_source *sources,
+                      struct errmsg *err)
+{
+    const unsigned long flags = MS_NOSUID | MS_NOEXEC;
+    int rc;
+
+    if (mount("tmpfs", "/dev", "tmpfs", flags, DEV_OPTIONS) < 0)
+        return mounts_fail("/dev", neg_errno(), err);
+    rc = mounts_nodes(j, sources, err);
+    if (rc)
+        return rc;
     if (mount(NULL, "/dev", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | flags,
               NULL) < 0)
         return mounts_fail("/dev read-only", neg_errno(), err);
@@ -178,5 +191,162 @@ int enter_mounts(const struct jail *j, struct errmsg *err)
         rc = mounts_pivot(tree, err);
     if (rc == 0)
         rc = mounts_dev(j, sources, err);
+    return rc;
+}
+
+/* --- a root in memory --------------------------------------------------------
+ */
+
+/* The trees that go into it, taken while the host's is still there. */
+struct memory_trees {
+    struct device_source devices[ARRAY_SIZE(devices)];
+    int program;
+    int run;
+    int binds[JAIL_MAX_BINDS];
+    bool bind_is_dir[JAIL_MAX_BINDS];
+};
+
+/* A mount of its own that hangs nowhere yet. */
+static int memory_take(const char *path, uint64_t attrs, int *out_tree,
+                       struct stat *out_st, struct errmsg *err)
+{
+    struct mount_attr attr = {.attr_set = attrs};
+    CLEANUP_FD int fd = open(path, O_PATH | O_CLOEXEC);
+    CLEANUP_FD int tree = -1;
+
+    if (fd < 0 || fstat(fd, out_st) < 0)
+        return mounts_fail(path, neg_errno(), err);
+    tree =
+        open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (tree < 0 ||
+        mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+        return mounts_fail(path, neg_errno(), err);
+    *out_tree = take_fd(&tree);
+    return 0;
+}
+
+static int memory_take_bind(const struct jail_bind *b, struct memory_trees *t,
+                            size_t i, struct errmsg *err)
+{
+    const uint64_t attrs =
+        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    char *path = strndup(b->source, b->source_len);
+    struct stat st;
+    int rc =
+        path ? memory_take(path, attrs | (b->writable ? 0 : MOUNT_ATTR_RDONLY),
+                           &t->binds[i], &st, err)
+             : mounts_fail("--bind", -ENOMEM, err);
+
+    free(path);
+    if (rc == 0)
+        t->bind_is_dir[i] = S_ISDIR(st.st_mode);
+    return rc;
+}
+
+static int memory_take_all(const struct jail *j, struct memory_trees *t,
+                           struct errmsg *err)
+{
+    struct stat opened;
+    struct stat st;
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(devices) && rc == 0; i++)
+        rc = mounts_source(j, &devices[i], &t->devices[i], err);
+    if (rc == 0)
+        rc = memory_take(j->o.exec_file,
+                         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                             MOUNT_ATTR_NODEV,
+                         &t->program, &st, err);
+    if (rc == 0 &&
+        (fstat(j->exec_fd, &opened) < 0 || !path_same_file(&st, &opened)))
+        rc = err_set(err, -ESTALE, "%s: is another file than a moment ago",
+                     j->o.exec_file);
+    if (rc == 0)
+        rc = memory_take(j->o.in_place,
+                         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                             MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSYMFOLLOW,
+                         &t->run, &st, err);
+    for (size_t i = 0; i < j->o.bind_count && rc == 0; i++)
+        rc = memory_take_bind(&j->o.binds[i], t, i, err);
+    return rc;
+}
+
+/* Hangs `tree` in at `path`, which is made. */
+static int memory_hang(int tree, const char *path, bool is_dir,
+                       struct errmsg *err)
+{
+    CLEANUP_FD int fd = -1;
+
+    if (is_dir) {
+        if (mkdir(path, 0755) < 0)
+            return mounts_fail(path, neg_errno(), err);
+    } else {
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0)
+            return mounts_fail(path, neg_errno(), err);
+    }
+    if (move_mount(tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return mounts_fail(path, neg_errno(), err);
+    return 0;
+}
+
+static int memory_hang_bind(const struct jail_bind *b, int tree, bool is_dir,
+                            struct errmsg *err)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof(path), "%.*s", (int)b->target_len, b->target);
+    for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        if (mkdir(path, 0755) < 0 && errno != EEXIST)
+            return mounts_fail(path, neg_errno(), err);
+        *p = '/';
+    }
+    return memory_hang(tree, path, is_dir, err);
+}
+
+static int memory_fill(const struct jail *j, const struct memory_trees *t,
+                       struct errmsg *err)
+{
+    char program[260];
+    int rc;
+
+    (void)snprintf(program, sizeof(program), "/%s", j->o.exec_name);
+    if (mkdir("/dev", 0755) < 0)
+        return mounts_fail("/dev", neg_errno(), err);
+    rc = mounts_nodes(j, t->devices, err);
+    if (rc == 0)
+        rc = memory_hang(t->program, program, false, err);
+    if (rc == 0)
+        rc = memory_hang(t->run, "/run", true, err);
+    for (size_t i = 0; i < j->o.bind_count && rc == 0; i++)
+        rc = memory_hang_bind(&j->o.binds[i], t->binds[i], t->bind_is_dir[i],
+                              err);
+    return rc;
+}
+
+int enter_mounts_in_memory(const struct jail *j, struct errmsg *err)
+{
+    const unsigned long flags = MS_NOSUID | MS_NOEXEC;
+    struct memory_trees trees;
+    CLEANUP_FD int root = -1;
+    int rc = mounts_private(err);
+
+    if (rc == 0)
+        rc = memory_take_all(j, &trees, err);
+    if (rc)
+        return rc;
+    /* The new root needs a place; its own /run is one that is there. */
+    if (mount("tmpfs", j->o.in_place, "tmpfs", flags, ROOT_OPTIONS) < 0)
+        return mounts_fail("a root in memory", neg_errno(), err);
+    root = open(j->o.in_place, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return mounts_fail(j->o.in_place, neg_errno(), err);
+    rc = mounts_pivot(root, err);
+    if (rc == 0)
+        rc = memory_fill(j, &trees, err);
+    if (rc == 0 && mount(NULL, "/", NULL,
+                         MS_REMOUNT | MS_BIND | MS_RDONLY | flags, NULL) < 0)
+        rc = mounts_fail("/ read-only", neg_errno(), err);
     return rc;
 }

@@ -12,4 +12,8 @@
 
 int enter_mounts(const struct jail *j, struct errmsg *err) MUST_CHECK;
 
+/* The same with a root in memory that nobody can write to: the program, the
+ * devices, /run, and what --bind asks for. It is gone with the process. */
+int enter_mounts_in_memory(const struct jail *j, struct errmsg *err) MUST_CHECK;
+
 #endif

@@ -3,6 +3,7 @@
  * mote-jail: checks the arguments, starts the keeper, hands signals on to it
  * and its exit code to the caller. README.md says who does what.
  */
+#include "tools/jail/enter.h"
 #include "tools/jail/jail.h"
 #include "tools/jail/keeper.h"
 #include "tools/jail/path.h"
@@ -88,6 +89,17 @@ static int close_files(struct jail_options *o, struct errmsg *err)
         from = (unsigned)o->fds[i] + 1;
     }
     return close_range(from, ~0u, 0) < 0 ? neg_errno() : 0;
+}
+
+static void forget_fd(struct jail_options *o, int fd)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->fd_count; i++) {
+        if (o->fds[i] != fd)
+            o->fds[n++] = o->fds[i];
+    }
+    o->fd_count = n;
 }
 
 /* Whether all is there that a jail needs without a user namespace. */
@@ -218,6 +230,8 @@ static int prepare(struct jail *j, struct errmsg *err)
         return rc;
     j->shared = mmap(NULL, sizeof(*j->shared), PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (j->shared != MAP_FAILED && j->o.in_place && !j->o.parent_cgroup)
+        return 0; /* no cgroup, so no matter where they are mounted */
     mountinfo = read_proc("/proc/self/mountinfo");
     if (j->shared == MAP_FAILED || !mountinfo)
         return err_set(err, -ENOMEM, "/proc/self/mountinfo: cannot be read");
@@ -331,6 +345,35 @@ static int front_run(struct front *f)
     return EXIT_FAILED;
 }
 
+/* --- in place ----------------------------------------------------------------
+ */
+
+/* Returns only if it failed. */
+static int in_place(struct jail *j)
+{
+    struct errmsg err = {{0}};
+    int report_fd = j->o.report_fd;
+    int rc = 0;
+
+    /* Kept open like those of --pass-fd, up to the exec. */
+    if (report_fd >= 0 && j->o.fd_count < JAIL_MAX_FDS)
+        j->o.fds[j->o.fd_count++] = report_fd;
+    rc = close_files(&j->o, &err);
+    if (report_fd >= 0)
+        forget_fd(&j->o, report_fd);
+    if (rc == 0)
+        rc = prepare(j, &err);
+    if (rc == 0)
+        rc = cgroup_join(&j->shared->plan, getpid(), &err);
+    if (rc == 0)
+        rc = enter_in_place(j, &err);
+    if (report_fd < 0)
+        jail_say("%s", err.text);
+    else if (util_write_full(report_fd, err.text, strlen(err.text)))
+        jail_say("%s", err.text);
+    return rc ? EXIT_FAILED : 0;
+}
+
 static int print_version(const char *program)
 {
     const char *slash = strrchr(program, '/');
@@ -362,6 +405,8 @@ int main(int argc, char **argv)
     }
     if (j.o.version)
         return print_version(argv[0]);
+    if (j.o.in_place)
+        return in_place(&j);
     if (close_files(&j.o, &err) || prepare(&j, &err) || front_start(&f, &err)) {
         jail_say("%s", err.text);
         return EXIT_FAILED;

@@ -207,18 +207,98 @@ static int opt_limit(struct jail_options *o, const char *v, struct errmsg *err)
     return jail_limit_parse(v, o, err);
 }
 
+/* One number, or the first and the last of several. */
 static int opt_fd(struct jail_options *o, const char *v, struct errmsg *err)
+{
+    const char *dash = strchr(v, '-');
+    char first[8];
+    size_t len = dash ? (size_t)(dash - v) : strlen(v);
+    uint64_t from = 0;
+    uint64_t to = 0;
+
+    (void)snprintf(first, sizeof(first), "%.*s", (int)min_u64(len, 7), v);
+    if (len > 7 || util_parse_u64(first, 3, 1023, &from) ||
+        util_parse_u64(dash ? dash + 1 : first, from, 1023, &to))
+        return err_set(err, -EINVAL,
+                       "--pass-fd: %s is no descriptor from 3 to 1023, nor "
+                       "FIRST-LAST of such",
+                       v);
+    for (; from <= to; from++) {
+        if (o->fd_count == JAIL_MAX_FDS)
+            return err_set(err, -E2BIG, "--pass-fd: more than %d are given",
+                           JAIL_MAX_FDS);
+        o->fds[o->fd_count++] = (int)from;
+    }
+    return 0;
+}
+
+static int opt_in_place(struct jail_options *o, const char *v,
+                        struct errmsg *err)
+{
+    (void)err;
+    o->in_place = v;
+    return 0;
+}
+
+static int opt_report_fd(struct jail_options *o, const char *v,
+                         struct errmsg *err)
 {
     uint64_t n = 0;
 
     if (util_parse_u64(v, 3, 1023, &n))
         return err_set(err, -EINVAL,
-                       "--pass-fd: %s is no descriptor from 3 to 1023", v);
-    if (o->fd_count == JAIL_MAX_FDS)
-        return err_set(err, -E2BIG, "--pass-fd: more than %d are given",
-                       JAIL_MAX_FDS);
-    o->fds[o->fd_count++] = (int)n;
+                       "--report-fd: %s is no descriptor from 3 to 1023", v);
+    o->report_fd = (int)n;
     return 0;
+}
+
+/* A path inside: absolute, and nowhere but down. */
+static bool opt_goes_down(const char *path, size_t len)
+{
+    size_t at = 0;
+
+    if (len < 2 || path[0] != '/' || path[len - 1] == '/')
+        return false;
+    while (at < len) {
+        size_t n = strcspn(path + ++at, "/:");
+
+        if (n == 0 || (n == 1 && path[at] == '.') ||
+            (n == 2 && path[at] == '.' && path[at + 1] == '.'))
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+int jail_bind_parse(const char *text, struct jail_bind *out, struct errmsg *err)
+{
+    const char *colon = strchr(text, ':');
+    const char *end = colon ? strchr(colon + 1, ':') : NULL;
+
+    if (!colon || colon == text || (end && strcmp(end, ":rw") != 0))
+        return err_set(err, -EINVAL,
+                       "--bind: %s is not SOURCE:TARGET or SOURCE:TARGET:rw",
+                       text);
+    out->source = text;
+    out->source_len = (size_t)(colon - text);
+    out->target = colon + 1;
+    out->target_len = end ? (size_t)(end - out->target) : strlen(out->target);
+    out->writable = end != NULL;
+    if (!opt_goes_down(out->target, out->target_len) ||
+        out->target_len > JAIL_NAME_MAX)
+        return err_set(err, -EINVAL,
+                       "--bind: %s: the target is no absolute path without . "
+                       "and .. of at most %d bytes",
+                       text, JAIL_NAME_MAX);
+    return 0;
+}
+
+static int opt_bind(struct jail_options *o, const char *v, struct errmsg *err)
+{
+    if (o->bind_count == JAIL_MAX_BINDS)
+        return err_set(err, -E2BIG, "--bind: more than %d are given",
+                       JAIL_MAX_BINDS);
+    return jail_bind_parse(v, &o->binds[o->bind_count++], err);
 }
 
 #define SWITCH(name)                                                           \
@@ -258,7 +338,12 @@ static const struct option_row option_rows[] = {
      opt_parent_cgroup},
     {"resource-limit", "NAME=N", "fsize=BYTES or no-file=N (default 2048)",
      opt_limit},
-    {"pass-fd", "N", "the monitor keeps this open descriptor", opt_fd},
+    {"pass-fd", "N[-LAST]", "the monitor keeps these open descriptors", opt_fd},
+    {"in-place", "DIR", "become the monitor; root in memory, DIR is its /run",
+     opt_in_place},
+    {"bind", "SRC:DST[:rw]", "with --in-place: DST inside is SRC", opt_bind},
+    {"report-fd", "N", "with --in-place: tell failures there; exec closes it",
+     opt_report_fd},
     {"purge", NULL, "at the end remove the jail with all that is in it",
      opt_purge},
     {"version", NULL, "print the version", opt_version},
@@ -290,6 +375,17 @@ static int options_settle(const struct jail_options *o, struct errmsg *err)
     if (o->netns && o->new_net_ns)
         return err_set(err, -EINVAL,
                        "--netns and --new-net-ns exclude each other");
+    if (o->in_place && (o->daemonize || o->new_pid_ns || o->purge))
+        return err_set(err, -EINVAL,
+                       "--in-place excludes --daemonize, --new-pid-ns and "
+                       "--purge: it needs another process for them");
+    if (o->in_place && o->cgroup_count)
+        return err_set(err, -EINVAL,
+                       "--in-place excludes --cgroup: nobody would remove the "
+                       "group; make one, and name it as --parent-cgroup");
+    if (!o->in_place && (o->bind_count || o->report_fd >= 0))
+        return err_set(err, -EINVAL,
+                       "--bind and --report-fd belong to --in-place");
     return 0;
 }
 
@@ -298,6 +394,7 @@ int jail_options_parse(int argc, char *const *argv, struct jail_options *out,
 {
     memset(out, 0, sizeof(*out));
     out->base_dir = JAIL_BASE_DIR;
+    out->report_fd = -1;
     for (int i = 1; i < argc;) {
         struct args_found f;
         int rc;

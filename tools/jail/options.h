@@ -13,9 +13,10 @@
 #include <stdio.h>
 
 #define JAIL_MAX_CGROUPS 32
-#define JAIL_MAX_FDS     16
+#define JAIL_MAX_FDS     64
 #define JAIL_BASE_DIR    "/srv/jailer"
 #define JAIL_ID_MAX      64
+#define JAIL_MAX_BINDS   16
 #define JAIL_NO_FILE     2048 /* open files, where nothing else is asked for */
 
 /* One --cgroup FILE=VALUE. */
@@ -24,6 +25,15 @@ struct jail_cgroup {
     size_t file_len;
     size_t controller_len; /* bytes of file before its first dot */
     const char *value;
+};
+
+/* One --bind SOURCE:TARGET[:rw]. */
+struct jail_bind {
+    const char *source;
+    size_t source_len;
+    const char *target; /* begins with / */
+    size_t target_len;
+    bool writable;
 };
 
 struct jail_options {
@@ -46,6 +56,10 @@ struct jail_options {
     uint64_t no_file;
     int fds[JAIL_MAX_FDS]; /* handed to the monitor under the same number */
     size_t fd_count;
+    const char *in_place; /* directory that is /run then; NULL: a keeper */
+    int report_fd;        /* -1: none */
+    struct jail_bind binds[JAIL_MAX_BINDS];
+    size_t bind_count;
     bool daemonize;
     bool new_pid_ns;
     bool new_net_ns;
@@ -63,6 +77,10 @@ int jail_options_parse(int argc, char *const *argv, struct jail_options *out,
 /* `NAME.REST=VALUE` of one --cgroup. */
 int jail_cgroup_parse(const char *text, struct jail_cgroup *out,
                       struct errmsg *err) MUST_CHECK;
+
+/* `SOURCE:TARGET` or `SOURCE:TARGET:rw` of one --bind. */
+int jail_bind_parse(const char *text, struct jail_bind *out,
+                    struct errmsg *err) MUST_CHECK;
 
 /* `fsize=BYTES` or `no-file=N`. */
 int jail_limit_parse(const char *text, struct jail_options *out,
