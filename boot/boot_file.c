@@ -49,9 +49,9 @@ int boot_file_open(const char *role, const char *path, int *out_fd,
     struct stat st;
 
     /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    fd = util_open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return boot_file_open_error(role, path, neg_errno(), err);
+        return boot_file_open_error(role, path, fd, err);
     if (fstat(fd, &st) < 0)
         return boot_file_open_error(role, path, neg_errno(), err);
     if (!S_ISREG(st.st_mode))

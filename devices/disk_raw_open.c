@@ -44,10 +44,9 @@ static int raw_open_fd(const char *path, unsigned flags, int *out_fd,
                        struct errmsg *err)
 {
     int how = (flags & DISK_READ_ONLY ? O_RDONLY : O_RDWR) |
-              (flags & DISK_DIRECT ? O_DIRECT : 0) | O_CLOEXEC | O_NOCTTY;
+              (flags & DISK_DIRECT ? O_DIRECT : 0) | O_NOCTTY;
     struct stat st;
     int fd;
-    int rc;
 
     /* Writing to a directory fails as EISDIR: tell it as what it is. */
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
@@ -55,12 +54,10 @@ static int raw_open_fd(const char *path, unsigned flags, int *out_fd,
                        "disk %s: is a directory; give an image file or a "
                        "block device",
                        path);
-    fd = open(path, how | O_NONBLOCK);
-    if (fd < 0) {
-        rc = neg_errno();
-        return err_set(err, rc, "disk %s: cannot open it: %s; %s", path,
-                       err_reason(rc), raw_open_remedy(rc, flags));
-    }
+    fd = util_open(path, how | O_NONBLOCK);
+    if (fd < 0)
+        return err_set(err, fd, "disk %s: cannot open it: %s; %s", path,
+                       err_reason(fd), raw_open_remedy(fd, flags));
     *out_fd = fd;
     return 0;
 }

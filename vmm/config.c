@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/config.h"
 
+#include "vmm/cleanup.h"
 #include "vmm/config_int.h"
 #include "vmm/layout_x86.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
@@ -250,11 +252,13 @@ int config_read_file(const char *path, json_t **out_doc, struct errmsg *err)
 {
     json_error_t je;
     json_t *doc;
-    FILE *f = fopen(path, "re");
+    int fd = util_open(path, O_RDONLY);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
 
     if (!f) {
-        int rc = neg_errno();
+        int rc = fd < 0 ? fd : neg_errno();
 
+        drop_fd(&fd);
         return err_set(err, rc, "%s: %s; give --config-file a readable file",
                        path, err_reason(rc));
     }

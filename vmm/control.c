@@ -92,14 +92,16 @@ static int control_check(const struct vm_config *config, struct errmsg *err)
 /* --- the machine ------------------------------------------------------------
  */
 
-static int control_probe(struct log *log, bool *out_emulated,
-                         struct errmsg *err)
+static int control_probe(const struct vmm_options *o, struct log *log,
+                         bool *out_emulated, struct errmsg *err)
 {
-    struct ring0_probe p = {0};
+    struct ring0_probe p = probe_ring0_known((double)o->ring0_ns);
     char dir[256];
-    int rc = probe_ring0_cached(probe_cache_dir(dir, sizeof(dir)) ? dir : NULL,
-                                &p, err);
+    int rc = 0;
 
+    if (!o->ring0_given)
+        rc = probe_ring0_cached(probe_cache_dir(dir, sizeof(dir)) ? dir : NULL,
+                                &p, err);
     if (rc)
         return rc;
     *out_emulated = p.emulated;
@@ -131,7 +133,7 @@ int control_machine_options(struct control *c, struct machine_options *out,
     };
     if (c->metrics)
         seccomp_tell_metrics(metrics_fd(c->metrics));
-    return control_probe(c->log, &out->emulated_ring0, err);
+    return control_probe(c->options, c->log, &out->emulated_ring0, err);
 }
 
 int control_boot(struct control *c, struct errmsg *err)

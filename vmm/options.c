@@ -99,6 +99,18 @@ static int opt_start_us(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_ring0_ns(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    if (util_parse_u64(v, 0, 1000000, &o->ring0_ns))
+        return err_set(err, -EINVAL,
+                       "--ring0-ns: %s is no number of nanoseconds from 0 to "
+                       "1000000",
+                       v);
+    o->ring0_given = true;
+    return 0;
+}
+
 static int opt_api_sock(struct vmm_options *o, const char *v,
                         struct errmsg *err)
 {
@@ -271,6 +283,8 @@ static const struct option_row option_rows[] = {
      opt_boot_timer},
     {"check", NULL, "check the configuration, start nothing", opt_check},
     {"probe", NULL, "say what this host's KVM can do, as JSON", opt_probe},
+    {"ring0-ns", "N", "time of a kernel instruction, as --probe told it",
+     opt_ring0_ns},
     {"test-exit", NULL, "let test programs end the VM with a result",
      opt_test_exit},
     {"version", NULL, "print the version", opt_version},

@@ -35,6 +35,8 @@ struct vmm_options {
     uint64_t start_cpu_us;
     uint64_t parent_cpu_us;
     uint64_t max_body; /* bytes of a request's body */
+    uint64_t ring0_ns; /* where ring0_given: it need not be measured */
+    bool ring0_given;
     bool no_api;
     bool no_seccomp;
     bool as_firecracker; /* that is the name we were started under */

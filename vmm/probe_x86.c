@@ -189,6 +189,13 @@ int probe_ring0_measure(struct ring0_probe *out, struct errmsg *err)
     return 0;
 }
 
+struct ring0_probe probe_ring0_known(double ns_per_instruction)
+{
+    return (struct ring0_probe){.emulated = ns_per_instruction > PROBE_LIMIT_NS,
+                                .ns_per_instruction = ns_per_instruction,
+                                .from_cache = true};
+}
+
 /* --- the cache: one line, "<boot id> <kvm module> <ns> \n" -----------------
  */
 
@@ -215,6 +222,7 @@ static bool probe_cache_read(const char *path, const char *key,
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     char line[160] = "";
     size_t len = strlen(key);
+    double ns = 0;
     ssize_t n;
 
     if (fd < 0)
@@ -222,10 +230,9 @@ static bool probe_cache_read(const char *path, const char *key,
     n = read(fd, line, sizeof(line) - 1);
     if (n <= (ssize_t)len || memcmp(line, key, len) != 0 || line[len] != ' ')
         return false;
-    if (sscanf(line + len, "%lf", &out->ns_per_instruction) != 1)
+    if (sscanf(line + len, "%lf", &ns) != 1)
         return false;
-    out->emulated = out->ns_per_instruction > PROBE_LIMIT_NS;
-    out->from_cache = true;
+    *out = probe_ring0_known(ns);
     return true;
 }
 

@@ -20,6 +20,9 @@ struct ring0_probe {
 /* Some ten thousand instructions; 10 to 20 ms where they are emulated. */
 int probe_ring0_measure(struct ring0_probe *out, struct errmsg *err) MUST_CHECK;
 
+/* What follows from a time that was measured before. Pure. */
+struct ring0_probe probe_ring0_known(double ns_per_instruction);
+
 /*
  * The same through a file that holds for one boot of the host: `dir` is a
  * directory that only this user can write (NULL: always measure). A cache

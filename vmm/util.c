@@ -2,6 +2,8 @@
 #include "vmm/util.h"
 
 #include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,6 +35,56 @@ int util_pread_full(int fd, void *buf, size_t len, off_t off)
         len -= (size_t)n;
     }
     return 0;
+}
+
+/* The number in /dev/fd/N or /dev/fd/N/NAME; -1: it is another path. */
+static int util_path_fd(const char *path)
+{
+    static const char prefix[] = "/dev/fd/";
+    char *end = NULL;
+    long n;
+
+    if (strncmp(path, prefix, strlen(prefix)) != 0)
+        return -1;
+    path += strlen(prefix);
+    if (!isdigit((unsigned char)*path))
+        return -1;
+    n = strtol(path, &end, 10);
+    return (*end == '\0' || *end == '/') && n <= INT_MAX ? (int)n : -1;
+}
+
+static int util_open_again(int n, int flags)
+{
+    const int settable = O_DIRECT | O_NONBLOCK;
+    int have = fcntl(n, F_GETFL);
+    int mode = have & O_ACCMODE;
+    int fd;
+
+    if (have < 0)
+        return neg_errno();
+    if ((have & O_PATH) || (mode != O_RDWR && mode != (flags & O_ACCMODE)))
+        return -EACCES;
+    fd = fcntl(n, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0 ||
+        fcntl(fd, F_SETFL, (have & ~settable) | (flags & settable)) < 0) {
+        int rc = neg_errno();
+
+        if (fd >= 0)
+            (void)close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+int util_open(const char *path, int flags)
+{
+    int n = util_path_fd(path);
+    int fd;
+
+    if (n >= 0)
+        return util_open_again(n, flags);
+    fd = open(path, flags | O_CLOEXEC);
+    return fd < 0 ? neg_errno() : fd;
 }
 
 int util_write_full(int fd, const void *buf, size_t len)

@@ -61,6 +61,16 @@ int util_pread_full(int fd, void *buf, size_t len, off_t off) MUST_CHECK;
 int util_write_full(int fd, const void *buf, size_t len) MUST_CHECK;
 
 /*
+ * open(), close-on-exec, of a file that is there; `flags` without O_CREAT. A
+ * path of the form /dev/fd/N or /dev/fd/N/NAME is descriptor N, which the
+ * process inherited: where it has a root of its own (mote-jail), whoever
+ * started it opens its files. NAME is for people who read a message. The result
+ * shares offset, flags and locks with N, which stays open. A descriptor, or
+ * -errno: -EBADF if N is not open, -EACCES if it is not open for that.
+ */
+int util_open(const char *path, int flags) MUST_CHECK;
+
+/*
  * Parses a whole string as an unsigned decimal number in [lo, hi].
  * 0, -EINVAL for anything else, -ERANGE outside the limits.
  */

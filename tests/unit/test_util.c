@@ -94,6 +94,66 @@ static void test_pread_full_tells_an_early_end(void **state)
     assert_int_equal(util_pread_full(fd, buf, 6, 1), -ENODATA);
 }
 
+static void test_open_takes_inherited_descriptors_by_number(void **state)
+{
+    int fd = memfd_create("t", MFD_CLOEXEC);
+    char path[64];
+    char buf[4];
+    int again;
+
+    (void)state;
+    assert_int_equal(util_write_full(fd, "abc", 3), 0);
+    (void)snprintf(path, sizeof(path), "/dev/fd/%d/images/root.img", fd);
+    again = util_open(path, O_RDWR | O_NONBLOCK);
+    assert_true(again >= 0 && again != fd);
+    assert_int_equal(util_pread_full(again, buf, 3, 0), 0);
+    assert_memory_equal(buf, "abc", 3);
+    assert_int_equal(fcntl(again, F_GETFD), FD_CLOEXEC);
+    assert_true(fcntl(again, F_GETFL) & O_NONBLOCK);
+    drop_fd(&again);
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    path[strcspn(path, "i")] = '\0'; /* /dev/fd/N/ */
+    again = util_open(path, O_RDONLY);
+    assert_true(again >= 0);
+    assert_false(fcntl(again, F_GETFL) & O_NONBLOCK);
+    drop_fd(&again);
+    drop_fd(&fd);
+    assert_int_equal(util_open(path, O_RDONLY), -EBADF);
+}
+
+static void test_open_refuses_what_a_descriptor_is_not_open_for(void **state)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int at = open("/dev/null", O_PATH | O_CLOEXEC);
+    char path[64];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+    assert_int_equal(util_open(path, O_RDWR), -EACCES);
+    assert_int_equal(util_open(path, O_WRONLY), -EACCES);
+    (void)snprintf(path, sizeof(path), "/dev/fd/%d", at);
+    assert_int_equal(util_open(path, O_RDONLY), -EACCES);
+    drop_fd(&fd);
+    drop_fd(&at);
+}
+
+static void test_open_of_other_paths_is_open(void **state)
+{
+    static const char *const none[] = {"/dev/fd/x", "/dev/fd/-1",
+                                       "/dev/fd/",  "/dev/fd/99999999999",
+                                       "/none",     "/dev/fd/3x"};
+    int fd = util_open("/dev/null", O_RDONLY);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    drop_fd(&fd);
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        fd = util_open(none[i], O_RDWR); /* /dev/fd itself is a directory */
+        assert_true(fd == -ENOENT || fd == -EISDIR || fd == -ENOTDIR);
+    }
+}
+
 static void test_take_fd_and_drop_fd_leave_minus_one(void **state)
 {
     int fd = memfd_create("t", 0);
@@ -138,6 +198,9 @@ int main(void)
         cmocka_unit_test(test_parse_size_suffixes),
         cmocka_unit_test(test_parse_duration_units_and_fractions),
         cmocka_unit_test(test_pread_full_tells_an_early_end),
+        cmocka_unit_test(test_open_takes_inherited_descriptors_by_number),
+        cmocka_unit_test(test_open_refuses_what_a_descriptor_is_not_open_for),
+        cmocka_unit_test(test_open_of_other_paths_is_open),
         cmocka_unit_test(test_take_fd_and_drop_fd_leave_minus_one),
         cmocka_unit_test(test_err_set_returns_its_code_and_cuts_long_text),
         cmocka_unit_test(test_stop_reason_names),
