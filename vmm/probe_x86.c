@@ -278,6 +278,17 @@ int probe_ring0_cached(const char *dir, struct ring0_probe *out,
     return rc;
 }
 
+void probe_ring0_store(const char *dir, const struct ring0_probe *p)
+{
+    char path[400];
+    char key[128];
+
+    if (!probe_key(key, sizeof(key)) || strlen(dir) >= sizeof(path) - 16)
+        return;
+    (void)snprintf(path, sizeof(path), "%s/ring0", dir);
+    probe_cache_write(path, key, p);
+}
+
 bool probe_cache_dir(char *out, size_t size)
 {
     const char *base = geteuid() == 0 ? "/run" : getenv("XDG_RUNTIME_DIR");

@@ -31,6 +31,9 @@ struct ring0_probe probe_ring0_known(double ns_per_instruction);
 int probe_ring0_cached(const char *dir, struct ring0_probe *out,
                        struct errmsg *err) MUST_CHECK;
 
+/* Leaves a measurement in that file, as far as that can be done. */
+void probe_ring0_store(const char *dir, const struct ring0_probe *p);
+
 /*
  * Directory for that file: /run/mote as root, else $XDG_RUNTIME_DIR/mote; made
  * (0700) if its parent is there. False when there is no safe place.

@@ -59,6 +59,7 @@ class Box:
             "PATH": os.environ["PATH"], "HOME": self.dir,
             "MOTE_LIBDIR": self.lib, "MOTE_RUNTIME_DIR": self.run_dir,
             "MOTE_FAKE_NOTES": self.notes_file,
+            "MOTE_JAIL": "off",  # a script cannot run in one
         }
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:

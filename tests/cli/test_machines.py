@@ -204,8 +204,8 @@ def run_time_directory_in_tmp_is_not_taken_from_others(box):
 def BL_023_socket_paths(box):
     deep = os.path.join(box.dir, "d" * 80)
     check(box.run("run", "--", "true", env={"MOTE_RUNTIME_DIR": deep}), 125,
-          b"", one_line(rb"longer than the 69 bytes .*set MOTE_RUNTIME_DIR"))
-    fits = box.dir + "/" + "e" * (69 - len(box.dir) - 1)
+          b"", one_line(rb"longer than the 65 bytes .*set MOTE_RUNTIME_DIR"))
+    fits = box.dir + "/" + "e" * (65 - len(box.dir) - 1)
     check(box.run("run", "--", "echo", "x", env={"MOTE_RUNTIME_DIR": fits}), 0,
           b"x\n")
     # XDG_RUNTIME_DIR that is too deep does not keep anybody from running.

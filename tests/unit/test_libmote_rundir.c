@@ -213,9 +213,37 @@ static void test_too_deep_directory_is_refused_with_the_limit(void **state)
     (void)snprintf(path, sizeof(path), "%s/%0*d", f->dir, LM_ROOT_MAX, 0);
     assert_int_equal(setenv("MOTE_RUNTIME_DIR", path, 1), 0);
     assert_int_equal(lm_rundir_open(&deep, &err), -ENAMETOOLONG);
-    assert_non_null(strstr(err.text, "69 bytes"));
+    assert_non_null(strstr(err.text, "65 bytes"));
     (void)rmdir(path);
     assert_int_equal(setenv("MOTE_RUNTIME_DIR", f->dir, 1), 0);
+}
+
+static void test_split_slot_has_links_and_goes_with_what_is_in_it(void **state)
+{
+    static const char *const links[] = {"api.sock", NULL};
+    struct fixture *f = *state;
+    struct lm_slot s;
+    struct stat st;
+    char target[32] = "";
+    int fd;
+
+    assert_int_equal(lm_slot_new(&f->rd, NULL, &s, NULL), 0);
+    assert_string_equal(s.run_path, s.path);
+    assert_int_equal(lm_slot_split(&s, links, NULL), 0);
+    assert_non_null(strstr(s.run_path, "/run"));
+    assert_int_equal(fstatat(s.dir_fd, "run", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(
+        readlinkat(s.dir_fd, "api.sock", target, sizeof(target) - 1), 12);
+    assert_string_equal(target, "run/api.sock");
+    fd = openat(s.run_fd, "exit.json", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    assert_int_equal(symlinkat("/etc", s.run_fd, "link"), 0);
+    assert_int_equal(lm_slot_split(&s, links, NULL), -EEXIST);
+    lm_slot_remove(&f->rd, &s);
+    assert_int_equal(access(s.path, F_OK), -1);
+    assert_int_equal(access("/etc/passwd", F_OK), 0);
 }
 
 static void test_read_file_bounds(void **state)
@@ -266,6 +294,7 @@ int main(void)
         T(test_directory_is_made_private),
         T(test_file_in_the_place_of_a_subdirectory_is_refused),
         T(test_too_deep_directory_is_refused_with_the_limit),
+        T(test_split_slot_has_links_and_goes_with_what_is_in_it),
         T(test_read_file_bounds),
         cmocka_unit_test(test_BL_023_unix_address_limit),
     };

@@ -134,6 +134,7 @@ static int setup(void **state)
         return -1;
     e->slot = LM_SLOT_CLOSED;
     e->slot.dir_fd = open(e->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    e->slot.run_fd = fcntl(e->slot.dir_fd, F_DUPFD_CLOEXEC, 0);
     e->log_fd =
         openat(e->slot.dir_fd, LM_LOG_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     *state = e;
@@ -148,6 +149,7 @@ static int teardown(void **state)
     (void)unlinkat(e->slot.dir_fd, LM_EXIT_FILE, 0);
     (void)rmdir(e->dir);
     (void)close(e->log_fd);
+    (void)close(e->slot.run_fd);
     (void)close(e->slot.dir_fd);
     free(e);
     return 0;

@@ -65,8 +65,11 @@ static int info_load(const struct lm_rundir *rd, const char *id,
     if (!info_parse(text, out))
         return -ENOENT;
     (void)snprintf(out->id, sizeof(out->id), "%s", id);
+    /* A monitor in a jail has its sockets in a directory of its own. */
     (void)snprintf(out->vsock_path, sizeof(out->vsock_path),
-                   "%s/vm/%s/" LM_VSOCK_FILE, rd->path, id);
+                   "%s/vm/%s/%s" LM_VSOCK_FILE, rd->path, id,
+                   faccessat(dir, LM_RUN_DIR, F_OK, 0) == 0 ? LM_RUN_DIR "/"
+                                                            : "");
     out->ready = faccessat(dir, LM_READY_FILE, F_OK, 0) == 0;
     return 0;
 }
@@ -197,8 +200,12 @@ static int info_watch(const struct mote_vm_info *info, int *out_fd,
     int rc;
 
     (void)snprintf(dir, sizeof(dir), "%s", info->vsock_path);
+    /* Up to the slot, which has the file that appears. */
     slash = strrchr(dir, '/');
     if (slash)
+        *slash = '\0';
+    slash = strrchr(dir, '/');
+    if (slash && !strcmp(slash + 1, LM_RUN_DIR))
         *slash = '\0';
     if (fd < 0 || inotify_add_watch(fd, dir, IN_MOVED_TO | IN_ONLYDIR) < 0) {
         rc = neg_errno();

@@ -78,6 +78,13 @@ struct mote_net_params {
     const char *const *without;
 };
 
+/* Whether the monitor runs in a jail (mote-jail --in-place). */
+enum mote_jail {
+    MOTE_JAIL_AUTO, /* where this host allows it; see mote_vm_jail_note() */
+    MOTE_JAIL_ON,   /* or not at all */
+    MOTE_JAIL_OFF,
+};
+
 struct mote_vm_params {
     const char *name;              /* for mote_find(); NULL = none */
     const char *kernel;            /* path */
@@ -91,6 +98,7 @@ struct mote_vm_params {
     int console_fd;        /* gets the guest's serial console; -1 = nobody */
     int log_fd;            /* gets the monitor's log; -1 = a file of the VM */
     const char *log_level; /* "Error" to "Trace"; NULL = the monitor's own */
+    enum mote_jail jail;
 };
 
 struct mote_vm;
@@ -98,6 +106,7 @@ struct mote_vm;
 /*
  * Starts a monitor and returns at once, while the guest boots. The monitor
  * dies with the caller's process, and with mote_vm_free().
+ * In a jail its files are opened here: -ENOENT, -EACCES and so on.
  * -EINVAL: bad parameters; -EEXIST: the name is taken; -ENOENT: no mote-vmm;
  * -ENAMETOOLONG: the run-time directory is too deep for socket paths.
  */
@@ -117,6 +126,12 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
 /* Valid until mote_vm_free(). */
 const char *mote_vm_id(const struct mote_vm *vm);
 const char *mote_vm_vsock_path(const struct mote_vm *vm);
+
+/*
+ * Why the monitor has no jail although MOTE_JAIL_AUTO would have liked one;
+ * NULL if it has, or was not to have one.
+ */
+const char *mote_vm_jail_note(const struct mote_vm *vm);
 
 /* Readable once the monitor has ended; the library's to close. */
 int mote_vm_pidfd(const struct mote_vm *vm);

@@ -172,8 +172,12 @@ int lm_slot_alive(const struct lm_rundir *rd, const char *id)
 /* --- removal ----------------------------------------------------------------
  */
 
-/* Slots hold plain files and sockets only; nothing below is followed. */
-static void lm_remove_dir(int at, const char *name)
+/*
+ * Slots hold plain files and sockets, and at most one directory of such. A
+ * monitor that was taken over may have made more: that stays, as an empty
+ * effort of its own. Nothing below is followed.
+ */
+static void lm_remove_files(int at, const char *name, bool deeper)
 {
     CLEANUP_FD int fd = openat(at, name, LM_DIR_FLAGS);
     struct dirent *e;
@@ -186,11 +190,18 @@ static void lm_remove_dir(int at, const char *name)
         return;
     (void)take_fd(&fd); /* the DIR owns it now */
     while ((e = readdir(dir)) != NULL) {
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        if (unlinkat(dirfd(dir), e->d_name, 0) < 0 && errno == EISDIR && deeper)
+            lm_remove_files(dirfd(dir), e->d_name, false);
     }
     (void)closedir(dir);
     (void)unlinkat(at, name, AT_REMOVEDIR);
+}
+
+static void lm_remove_dir(int at, const char *name)
+{
+    lm_remove_files(at, name, true);
 }
 
 /* The id that a name stands for; -ENOENT if there is no such name. */
@@ -324,6 +335,10 @@ static int lm_slot_make_locked(const struct lm_rundir *rd, struct lm_slot *s)
     s->dir_fd = openat(rd->vm_fd, s->id, LM_DIR_FLAGS);
     if (s->dir_fd < 0)
         return neg_errno();
+    (void)snprintf(s->run_path, sizeof(s->run_path), "%s", s->path);
+    s->run_fd = fcntl(s->dir_fd, F_DUPFD_CLOEXEC, 0);
+    if (s->run_fd < 0)
+        return neg_errno();
     s->lock_fd =
         openat(s->dir_fd, "lock",
                O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -354,6 +369,7 @@ int lm_slot_new(struct lm_rundir *rd, const char *name, struct lm_slot *out,
     if (rc) {
         lm_remove_dir(rd->vm_fd, s.id);
         drop_fd(&s.dir_fd);
+        drop_fd(&s.run_fd);
         drop_fd(&s.lock_fd);
         return rc;
     }
@@ -377,7 +393,37 @@ void lm_slot_remove(struct lm_rundir *rd, struct lm_slot *slot)
         (void)unlinkat(rd->names_fd, slot->name, 0);
     lm_remove_dir(rd->vm_fd, slot->id);
     drop_fd(&slot->dir_fd);
+    drop_fd(&slot->run_fd);
     drop_fd(&slot->lock_fd);
+}
+
+int lm_slot_split(struct lm_slot *slot, const char *const *names,
+                  struct mote_err *err)
+{
+    CLEANUP_FD int fd = -1;
+    int rc = 0;
+
+    if (mkdirat(slot->dir_fd, LM_RUN_DIR, 0700) < 0)
+        rc = neg_errno();
+    if (!rc) {
+        fd = openat(slot->dir_fd, LM_RUN_DIR, LM_DIR_FLAGS);
+        rc = fd < 0 ? neg_errno() : 0;
+    }
+    for (size_t i = 0; !rc && names[i]; i++) {
+        char target[64];
+
+        (void)snprintf(target, sizeof(target), LM_RUN_DIR "/%s", names[i]);
+        if (symlinkat(target, slot->dir_fd, names[i]) < 0)
+            rc = neg_errno();
+    }
+    if (rc)
+        return lm_err(err, rc, "%s/" LM_RUN_DIR ": %s", slot->path,
+                      err_reason(rc));
+    drop_fd(&slot->run_fd);
+    slot->run_fd = take_fd(&fd);
+    (void)snprintf(slot->run_path, sizeof(slot->run_path), "%s/" LM_RUN_DIR,
+                   slot->path);
+    return 0;
 }
 
 int lm_slot_write(const struct lm_slot *slot, const char *file,
@@ -417,7 +463,8 @@ int lm_rundir_lookup(const struct lm_rundir *rd, const char *name_or_id,
 
 char *lm_read_file(int dir_fd, const char *file, size_t max_bytes)
 {
-    CLEANUP_FD int fd = openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    CLEANUP_FD int fd =
+        openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     CLEANUP_FREE char *text = NULL;
     struct stat st;
     size_t len;
@@ -431,4 +478,21 @@ char *lm_read_file(int dir_fd, const char *file, size_t max_bytes)
         return NULL;
     text[len] = '\0';
     return take_ptr(text);
+}
+
+char *lm_read_line(const char *path)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    FILE *f = fopen(path, "re");
+    ssize_t n = f ? getline(&line, &cap, f) : -1;
+
+    if (f)
+        (void)fclose(f);
+    if (n < 0) {
+        free(line);
+        return NULL;
+    }
+    line[strcspn(line, "\n")] = '\0';
+    return line;
 }

@@ -21,8 +21,9 @@
 
 #include "tools/libmote/err.h"
 
-/* Longest ROOT for which "/vm/ID/vsock.sock_4294967295" is a socket path. */
-#define LM_ROOT_MAX 69
+/* Longest ROOT for which "/vm/ID/run/vsock.sock_4294967295" is a socket path.
+ */
+#define LM_ROOT_MAX 65
 
 struct lm_rundir {
     char path[LM_ROOT_MAX + 1];
@@ -42,11 +43,16 @@ struct lm_slot {
     char id[MOTE_ID_LEN + 1];
     char name[MOTE_NAME_MAX + 1]; /* "" = none */
     char path[LM_ROOT_MAX + 4 + MOTE_ID_LEN + 1];
+    char run_path[LM_ROOT_MAX + 4 + MOTE_ID_LEN + 1 + 4];
     int dir_fd;
+    int run_fd;  /* what the monitor writes to: the slot itself, or its run/ */
     int lock_fd; /* holds ROOT/vm/ID/lock */
 };
 
-#define LM_SLOT_CLOSED ((struct lm_slot){.dir_fd = -1, .lock_fd = -1})
+#define LM_SLOT_CLOSED                                                         \
+    ((struct lm_slot){.dir_fd = -1, .run_fd = -1, .lock_fd = -1})
+
+#define LM_RUN_DIR "run"
 
 /*
  * Makes a slot and, if `name` is not NULL, registers that name for it.
@@ -54,6 +60,13 @@ struct lm_slot {
  */
 int lm_slot_new(struct lm_rundir *rd, const char *name, struct lm_slot *out,
                 struct mote_err *err) MUST_CHECK;
+
+/*
+ * Makes a directory of its own for what the monitor writes to, with links to
+ * its sockets `names` (NULL-terminated) in the slot.
+ */
+int lm_slot_split(struct lm_slot *slot, const char *const *names,
+                  struct mote_err *err) MUST_CHECK;
 
 /* Removes the slot's files, directory and name. Idempotent. */
 void lm_slot_remove(struct lm_rundir *rd, struct lm_slot *slot);
@@ -77,5 +90,9 @@ bool lm_id_valid(const char *id);
 
 /* The whole of a small text file under dir_fd, or NULL. For free(). */
 char *lm_read_file(int dir_fd, const char *file, size_t max_bytes);
+
+/* The first line of a file of /proc or /sys without its end, or NULL. For
+ * free(). */
+char *lm_read_line(const char *path);
 
 #endif

@@ -2,8 +2,8 @@
 #include "tools/libmote/mote.h"
 
 #include "tools/libmote/chan.h"
-#include "tools/libmote/launch.h"
 #include "tools/libmote/vm_end.h"
+#include "tools/libmote/vm_start.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 #include "vmm/le.h"
@@ -29,6 +29,7 @@ struct mote_vm {
     int lifeline_fd; /* held open; never written */
     int log_fd;      /* ours, or -1 if the caller has the log */
     int listen_fd;   /* where the agent reports */
+    char *jail_note; /* or NULL */
     struct lm_net net;
     struct mote_net_params net_params; /* its strings are in net_text */
     char *net_text[3];
@@ -50,6 +51,11 @@ const char *mote_vm_vsock_path(const struct mote_vm *vm)
     return vm->vsock.sun_path;
 }
 
+const char *mote_vm_jail_note(const struct mote_vm *vm)
+{
+    return vm->jail_note;
+}
+
 int mote_vm_pidfd(const struct mote_vm *vm)
 {
     return vm->pidfd;
@@ -64,7 +70,8 @@ void mote_vm_times(const struct mote_vm *vm, struct mote_vm_times *out)
  */
 
 /* Listens where the guest's agent will report: no polling for readiness. */
-static int vm_listen(struct mote_vm *vm, struct mote_err *err)
+static int vm_listen(struct mote_vm *vm, const struct lm_vm_start *s,
+                     struct mote_err *err)
 {
     CLEANUP_FD int fd = -1;
     char suffix[16];
@@ -72,7 +79,7 @@ static int vm_listen(struct mote_vm *vm, struct mote_err *err)
     int rc;
 
     (void)snprintf(suffix, sizeof(suffix), "_%u", MOTE_READY_PORT);
-    rc = lm_unix_address(&vm->vsock, vm->slot.path, "/" LM_VSOCK_FILE, err);
+    rc = lm_unix_address(&vm->vsock, vm->slot.run_path, "/" LM_VSOCK_FILE, err);
     if (!rc)
         rc = lm_unix_address(&sa, vm->vsock.sun_path, suffix, err);
     if (rc)
@@ -84,19 +91,7 @@ static int vm_listen(struct mote_vm *vm, struct mote_err *err)
         return lm_err(err, rc, "%s: %s", sa.sun_path, err_reason(rc));
     }
     vm->listen_fd = take_fd(&fd);
-    return 0;
-}
-
-static int vm_write_config(struct mote_vm *vm, const struct mote_vm_params *p,
-                           struct mote_err *err)
-{
-    CLEANUP_FREE char *text = lm_config_text(p, &vm->net, vm->vsock.sun_path);
-
-    if (!text)
-        return lm_err(err, -EINVAL,
-                      "machine: its paths or boot arguments are not valid "
-                      "UTF-8, or memory is short; rename the files");
-    return lm_slot_write(&vm->slot, LM_CONFIG_FILE, text, err);
+    return lm_vm_give(s, strrchr(sa.sun_path, '/') + 1, err);
 }
 
 /* What others read about this machine; see info.c. */
@@ -121,38 +116,35 @@ static int vm_write_info(struct mote_vm *vm, const struct mote_vm_params *p,
     return lm_slot_write(&vm->slot, LM_INFO_FILE, text, err);
 }
 
-static int vm_launch(struct mote_vm *vm, const struct mote_vm_params *p,
+static int vm_launch(struct mote_vm *vm, struct lm_vm_start *s,
                      struct mote_err *err)
 {
-    char program[MOTE_PATH_CAP];
-    struct lm_launch l = {.program = program,
-                          .slot = &vm->slot,
-                          .console_fd = p->console_fd,
-                          .log_fd = p->log_fd,
-                          .net_fd = vm->net.vmm_fd,
-                          .log_level = p->log_level};
     CLEANUP_FD int far_end = -1;
     int ends[2];
-    int rc = mote_find_file("mote-vmm", program, err);
+    int rc;
 
-    if (rc)
-        return rc;
-    if (p->log_fd < 0) {
+    s->log_fd = s->params->log_fd;
+    if (s->log_fd < 0) {
         vm->log_fd =
             openat(vm->slot.dir_fd, LM_LOG_FILE,
                    O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        l.log_fd = vm->log_fd;
+        s->log_fd = vm->log_fd;
     }
-    if (l.log_fd < 0 || pipe2(ends, O_CLOEXEC) < 0) {
+    if (s->log_fd < 0 || pipe2(ends, O_CLOEXEC) < 0) {
         rc = neg_errno();
         return lm_err(err, rc, "%s: %s", vm->slot.path, err_reason(rc));
     }
     far_end = ends[0];
     vm->lifeline_fd = ends[1];
-    l.lifeline_fd = far_end;
-    rc = lm_launch(&l, &vm->pid, err);
+    s->lifeline_fd = far_end;
+    rc = lm_vm_launch(s, &vm->pid, err);
     if (rc)
         return rc;
+    if (s->note[0]) {
+        vm->jail_note = strdup(s->note);
+        if (!vm->jail_note)
+            return lm_err_nomem(err);
+    }
     drop_fd(&vm->net.vmm_fd); /* the monitor's alone from now on */
     vm->pidfd = pidfd_open(vm->pid, 0);
     if (vm->pidfd < 0) {
@@ -186,6 +178,7 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
                   struct mote_err *err)
 {
     struct mote_vm *vm = NULL;
+    struct lm_vm_start s = {.params = params};
     int rc = lm_params_check(params, err);
 
     if (rc)
@@ -203,16 +196,18 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
     rc = lm_rundir_open(&vm->rundir, err);
     if (!rc)
         rc = lm_slot_new(&vm->rundir, params->name, &vm->slot, err);
+    s.slot = &vm->slot;
+    s.net = &vm->net;
     if (!rc)
-        rc = vm_listen(vm, err);
+        rc = lm_vm_prepare(&s, err);
+    if (!rc)
+        rc = vm_listen(vm, &s, err);
     if (!rc)
         rc = vm_keep_net(vm, &params->net, err);
     if (!rc)
         rc = lm_net_start(&params->net, &vm->slot, &vm->net, err);
     if (!rc)
-        rc = vm_write_config(vm, params, err);
-    if (!rc)
-        rc = vm_launch(vm, params, err);
+        rc = vm_launch(vm, &s, err);
     if (!rc)
         rc = vm_write_info(vm, params, err);
     if (rc) {
@@ -310,7 +305,7 @@ static int vm_set_ready(struct mote_vm *vm, struct mote_err *err)
     (void)snprintf(file, sizeof(file), LM_VSOCK_FILE "_%u", MOTE_READY_PORT);
     lm_chan_close(&vm->report);
     drop_fd(&vm->listen_fd);
-    (void)unlinkat(vm->slot.dir_fd, file, 0);
+    (void)unlinkat(vm->slot.run_fd, file, 0);
     return lm_slot_write(&vm->slot, LM_READY_FILE, "", err);
 }
 
@@ -430,6 +425,7 @@ void mote_vm_free(struct mote_vm *vm)
     lm_net_fini(&vm->net);
     for (size_t i = 0; i < ARRAY_SIZE(vm->net_text); i++)
         free(vm->net_text[i]);
+    free(vm->jail_note);
     lm_chan_close(&vm->report);
     drop_fd(&vm->listen_fd);
     drop_fd(&vm->pidfd);

@@ -63,7 +63,7 @@ static void lm_read_exit_file(const struct lm_slot *slot, char *reason,
                               size_t detail_cap)
 {
     CLEANUP_FREE char *text =
-        lm_read_file(slot->dir_fd, LM_EXIT_FILE, LM_EXIT_FILE_MAX);
+        lm_read_file(slot->run_fd, LM_EXIT_FILE, LM_EXIT_FILE_MAX);
     const char *r = NULL;
     const char *d = NULL;
     json_t *json;

@@ -28,6 +28,7 @@ struct run_opts {
     const char *boot_args;
     const char *name;
     const char *net;
+    const char *jail;
     struct opt_list disks;
     bool console;
     struct exec_opts exec;
@@ -55,6 +56,9 @@ static const struct opt_def run_defs[] = {
     {"net", 0, OPT_TEXT, offsetof(struct run_opts, net), "MODE",
      "network: none, user (passt) or tap=NAME[,ip=A/BITS][,gw=A][,dns=A]",
      "none", 0, 0},
+    {"jail", 0, OPT_TEXT, offsetof(struct run_opts, jail), "WHEN",
+     "monitor in a jail: auto (where this host allows it), on or off",
+     "$MOTE_JAIL, else auto", 0, 0},
     {"boot-args", 0, OPT_TEXT, offsetof(struct run_opts, boot_args), "WORDS",
      "further words for the kernel command line", NULL, 0, 0},
     {"name", 'n', OPT_TEXT, offsetof(struct run_opts, name), "NAME",
@@ -213,6 +217,25 @@ static int run_make_args(const struct run_opts *o, struct run_plan *plan,
     return 0;
 }
 
+static int run_jail(const struct run_opts *o, enum mote_jail *out,
+                    struct mote_err *err)
+{
+    static const char *const words[] = {[MOTE_JAIL_AUTO] = "auto",
+                                        [MOTE_JAIL_ON] = "on",
+                                        [MOTE_JAIL_OFF] = "off"};
+    const char *set = getenv("MOTE_JAIL");
+    const char *when = o->jail ? o->jail : set && *set ? set : "auto";
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        if (!strcmp(when, words[i])) {
+            *out = (enum mote_jail)i;
+            return 0;
+        }
+    }
+    return lm_err(err, -EINVAL, "%s: '%s' is unknown; use auto, on or off",
+                  o->jail ? "option --jail" : "MOTE_JAIL", when);
+}
+
 static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
                          struct mote_err *err)
 {
@@ -230,6 +253,8 @@ static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
         rc = run_make_args(o, plan, err);
     if (!rc)
         rc = net_opts_parse(o->net, &plan->net, &plan->vm.net, err);
+    if (!rc)
+        rc = run_jail(o, &plan->vm.jail, err);
     plan->vm.name = o->name;
     plan->vm.kernel = plan->kernel;
     plan->vm.initrd = plan->initrd;
@@ -347,6 +372,10 @@ static int run_machine(const struct run_opts *o, const struct run_plan *plan,
         ui_fail(&err, false);
         return EXIT_MOTE_FAILED;
     }
+    if (mote_vm_jail_note(vm))
+        ui_error("the monitor runs without a jail: %s; `mote doctor` says "
+                 "more, --jail=off is silent",
+                 mote_vm_jail_note(vm));
     code = run_command(vm, o, plan, exec, signal_fd, &r);
     mote_vm_times(vm, &times);
     mote_vm_free(vm);
