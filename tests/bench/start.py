@@ -54,6 +54,26 @@ def first_run_us(kernel, mem_mib):
             return json.load(f)["first_run_us"]
 
 
+def cpu_ms(argv):
+    """Processor time of a process, from its exec to its end."""
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as p:
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+    if status:
+        raise SystemExit("%s failed" % argv)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def jail_ms(runs):
+    """The monitor's --version as it is, and in the jail that mote run uses."""
+    vmm = os.path.join(BUILD, "mote-vmm")
+    user = ["--uid", "54321", "--gid", "54321"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as work:
+        jail = [os.path.join(BUILD, "mote-jail"), "--id", "bench", "--exec-file", vmm, *user,
+                "--new-net-ns", "--in-place", work, "--", "--version"]
+        return zip(*((cpu_ms([vmm, "--version"]), cpu_ms(jail)) for _ in range(runs)))
+
+
 def memory_kib(pid):
     """Private and proportional KiB of a process, guest memory left out."""
     private = pss = 0
@@ -82,6 +102,7 @@ def main():
     a.add_argument("--kernel", default="tiny")
     a.add_argument("--mem", type=int, default=128, help="MiB")
     a = a.parse_args()
+    plain, jailed = jail_ms(20 * a.n)
     first = [first_run_us(a.kernel, a.mem) / 1000 for _ in range(a.n)]
     rows = []
     for _ in range(a.n):
@@ -103,6 +124,8 @@ def main():
     private, pss = memory_kib(pid)
     p.stdin.close()
     p.wait()
+    show("processor time of mote-vmm --version", plain)
+    show("the same in a jail", jailed)
     show("exec of mote-vmm to the first KVM_RUN", first)
     show("start of mote run to the guest's user space", [r[1] + r[2] for r in rows])
     show("start of mote run to agent ready", [r[0] for r in rows])

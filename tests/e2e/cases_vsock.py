@@ -61,7 +61,8 @@ class VsockVm(Vm):
     def __init__(self, host, *options):
         super().__init__(host, *options, tag="vs")
         try:
-            self.uds = os.path.join(self.directory(), "vsock.sock")
+            # In a jail, the sockets are where that link leads.
+            self.uds = os.path.realpath(os.path.join(self.directory(), "vsock.sock"))
             with open(os.path.join(TOP, "build", "tests", "vs"), "rb") as f:
                 r = self.sh("cat >/tmp/vs && chmod 755 /tmp/vs", stdin=f.read())
             check(r.rc == 0, "vs does not get into the guest: %s" % r)
@@ -86,6 +87,7 @@ class VsockVm(Vm):
     def listen(self, port, backlog=16):
         s = socket.socket(socket.AF_UNIX)
         s.bind("%s_%d" % (self.uds, port))
+        os.chmod("%s_%d" % (self.uds, port), 0o777)  # the monitor is another user
         s.listen(backlog)
         s.settimeout(self.host.guard(60))
         return s

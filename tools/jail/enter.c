@@ -290,6 +290,18 @@ static int enter_exec_error(const struct jail *j, int rc, struct errmsg *err)
                        : err_reason(rc));
 }
 
+/* Told here, and not as a bare error of a monitor that has just begun. */
+static int enter_check_kvm(const struct jail *j, struct errmsg *err)
+{
+    if (access("/dev/kvm", F_OK) < 0 ||
+        faccessat(AT_FDCWD, "/dev/kvm", R_OK | W_OK, AT_EACCESS) == 0)
+        return 0;
+    return err_set(err, -EACCES,
+                   "/dev/kvm: user %u may not use the host's, and no other can "
+                   "be made here",
+                   j->o.uid);
+}
+
 int enter_in_place(const struct jail *j, struct errmsg *err)
 {
     char *none[] = {NULL};
@@ -300,6 +312,8 @@ int enter_in_place(const struct jail *j, struct errmsg *err)
     if (j->user_ns && unshare(CLONE_NEWUSER) < 0)
         return enter_fail("a user namespace", neg_errno(), err);
     rc = enter_all(j, err);
+    if (rc == 0)
+        rc = enter_check_kvm(j, err);
     if (rc)
         return rc;
     argv = enter_argv(j, &words);

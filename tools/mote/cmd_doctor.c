@@ -41,6 +41,7 @@ static const struct {
     {"tun", doctor_tun},
     {"cgroup", doctor_cgroup},
     {"user_namespaces", doctor_userns},
+    {"jail", doctor_jail},
     {"memory", doctor_memory},
     {"runtime_dir", doctor_runtime_dir},
     {"monitor", doctor_monitor},

@@ -5,7 +5,7 @@
 /*
  * `mote doctor`: what of this host mote can use, and what to do about the
  * rest. Each check fills one struct check and never fails itself. A new check
- * is a function in doctor_host.c or doctor_build.c and a line in
+ * is a function in a file doctor_*.c and a line in
  * cmd_doctor.c. Threads: one.
  */
 
@@ -41,6 +41,7 @@ void doctor_vsock(const struct doctor *d, struct check *c);
 void doctor_tun(const struct doctor *d, struct check *c);
 void doctor_cgroup(const struct doctor *d, struct check *c);
 void doctor_userns(const struct doctor *d, struct check *c);
+void doctor_jail(const struct doctor *d, struct check *c);
 void doctor_memory(const struct doctor *d, struct check *c);
 void doctor_runtime_dir(const struct doctor *d, struct check *c);
 /* What `make` has to have built. */

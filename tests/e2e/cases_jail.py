@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines of `mote run` live in a jail by default."""
+
+import os
+import stat
+import subprocess
+
+from harness import MOTE, Skip, TOP, Vm, check, run
+
+CASES = []
+USER, GROUP = 54400, 54500  # of nobody on this machine
+
+
+def case(*tiers):
+    def register(function):
+        function.tiers = tiers
+        CASES.append(function)
+        return function
+    return register
+
+
+def status(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+
+
+@case("quick", "full")
+def a_monitor_sees_devices_its_sockets_and_nothing_else(host, work):
+    disk = os.path.join(work, "d.img")
+    with open(disk, "wb") as f:
+        f.truncate(1 << 20)
+    os.chmod(disk, 0o600)
+    with Vm(host, "--mem", "128M", "--disk", disk, "--jail=on") as vm:
+        pid = vm.vmm_pid()
+        root = "/proc/%d/root" % pid
+        check(sorted(os.listdir(root)) == ["dev", "mote-vmm", "run"], os.listdir(root))
+        check(sorted(os.listdir(root + "/run")) == ["api.sock", "exit.json", "vsock.sock"],
+              os.listdir(root + "/run"))
+        s = status(pid)
+        check(int(s["CapEff"], 16) == 0 and int(s["CapBnd"], 16) == 0, s)
+        check(s["NoNewPrivs"] == "1" and s["Seccomp"] == "2", s)
+        if os.geteuid() == 0:
+            check(min(map(int, s["Uid"].split())) >= 61184, s["Uid"])
+        for ns in ("net", "mnt", "ipc", "uts"):
+            check(os.readlink("/proc/%d/ns/%s" % (pid, ns)) !=
+                  os.readlink("/proc/self/ns/" + ns), "namespace " + ns)
+        # A disk that only its owner can open works all the same.
+        r = vm.sh("echo x | dd of=/dev/vdb 2>/dev/null && sync /dev/vdb")
+        check(r.rc == 0, str(r))
+    with open(disk, "rb") as f:
+        check(f.read(2) == b"x\n", "the disk was not written")
+    check(vm.proc.returncode == 0, "exit code %r" % vm.proc.returncode)
+
+
+@case("full")
+def BL_014_a_killed_starter_leaves_no_jail(host, work):
+    mounts = open("/proc/self/mounts").read()
+    vm = Vm(host, "--mem", "128M", "--jail=on")
+    pid, directory = vm.vmm_pid(), vm.directory()
+    vm.proc.kill()
+    vm.proc.wait()
+    fd = os.pidfd_open(pid) if os.path.exists("/proc/%d" % pid) else None
+    if fd is not None:
+        import select
+        check(select.select([fd], [], [], host.guard(10))[0], "the monitor lives on")
+        os.close(fd)
+    run([MOTE, "ls"], host.guard(10))
+    check(not os.path.exists(directory), "the slot stays")
+    check(open("/proc/self/mounts").read() == mounts, "a mount stays")
+    vm.proc.stdout.close()
+
+
+@case("full")
+def BL_027_an_ordinary_user_has_a_jail_too(host, work):
+    """In the group of /dev/kvm it works; without it, it is said at once."""
+    if os.geteuid() != 0:
+        raise Skip("needs root to become somebody else")
+    if not os.stat(os.path.join(TOP, "build")).st_mode & stat.S_IXOTH:
+        raise Skip("the build is not readable for others")
+    script = """set -e
+mount -t tmpfs none "$1"; mknod -m 660 "$1/kvm" c 10 232; chown 0:%d "$1/kvm"
+mount --bind "$1/kvm" /dev/kvm; mkdir -m 700 "$1/run"; chown %d "$1/run"
+run=$1/run groups=$2; shift 2
+exec env MOTE_RUNTIME_DIR=$run setpriv --reuid %d --regid %d --groups $groups "$@"
+""" % (GROUP, USER, USER, USER)
+
+    def as_user(groups, *words):
+        # Not below the case's directory, which only root can enter.
+        return run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", "/mnt",
+                    groups, MOTE, "run", "--kernel", host.kernel, "--mem", "128M", *words,
+                    "--", "echo", "x"], host.guard(60))
+
+    r = as_user(str(GROUP), "--jail=on")
+    check((r.rc, r.out, r.err) == (0, b"x\n", b""), str(r))
+    r = as_user(str(USER), "--jail=on")
+    check(r.rc == 125 and b"/dev/kvm" in r.err and b"group" in r.err and r.out == b"", str(r))
