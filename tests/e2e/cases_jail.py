@@ -3,7 +3,6 @@
 
 import os
 import stat
-import subprocess
 
 from harness import MOTE, Skip, TOP, Vm, check, run
 
@@ -70,27 +69,51 @@ def BL_014_a_killed_starter_leaves_no_jail(host, work):
     vm.proc.stdout.close()
 
 
-@case("full")
-def BL_027_an_ordinary_user_has_a_jail_too(host, work):
-    """In the group of /dev/kvm it works; without it, it is said at once."""
+# A host of an ordinary user's: its own /dev/kvm, run-time directory, TAPs.
+AS_USER = """set -e
+mount -t tmpfs none /mnt; mknod -m 660 /mnt/kvm c 10 232; chown 0:%d /mnt/kvm
+mount --bind /mnt/kvm /dev/kvm; mkdir -m 700 /mnt/run; chown %d /mnt/run
+mount -t sysfs none /sys
+ip tuntap add mote0 mode tap user %d; ip tuntap add mote1 mode tap user %d
+ip link set mote0 up; ip link set mote1 up
+groups=$1; shift
+exec env MOTE_RUNTIME_DIR=/mnt/run setpriv --reuid %d --regid %d --groups $groups "$@"
+""" % (GROUP, USER, USER, USER + 1, USER, USER)
+
+
+def as_user(host, groups, *words):
     if os.geteuid() != 0:
         raise Skip("needs root to become somebody else")
     if not os.stat(os.path.join(TOP, "build")).st_mode & stat.S_IXOTH:
         raise Skip("the build is not readable for others")
-    script = """set -e
-mount -t tmpfs none "$1"; mknod -m 660 "$1/kvm" c 10 232; chown 0:%d "$1/kvm"
-mount --bind "$1/kvm" /dev/kvm; mkdir -m 700 "$1/run"; chown %d "$1/run"
-run=$1/run groups=$2; shift 2
-exec env MOTE_RUNTIME_DIR=$run setpriv --reuid %d --regid %d --groups $groups "$@"
-""" % (GROUP, USER, USER, USER)
+    # Not below the case's directory, which only root can enter.
+    return run(["unshare", "-m", "-n", "--propagation", "private", "sh", "-c", AS_USER, "sh",
+                str(groups), MOTE, "run", "--kernel", host.kernel, "--mem", "128M", *words,
+                "--", "echo", "x"], host.guard(60))
 
-    def as_user(groups, *words):
-        # Not below the case's directory, which only root can enter.
-        return run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", "/mnt",
-                    groups, MOTE, "run", "--kernel", host.kernel, "--mem", "128M", *words,
-                    "--", "echo", "x"], host.guard(60))
 
-    r = as_user(str(GROUP), "--jail=on")
+@case("full")
+def BL_027_an_ordinary_user_in_the_group_of_kvm_has_a_jail(host, work):
+    r = as_user(host, GROUP, "--jail=on")
     check((r.rc, r.out, r.err) == (0, b"x\n", b""), str(r))
-    r = as_user(str(USER), "--jail=on")
+
+
+@case("quick", "full")
+def BL_027_without_the_group_of_kvm_it_is_named(host, work):
+    r = as_user(host, USER, "--jail=on")
     check(r.rc == 125 and b"/dev/kvm" in r.err and b"group" in r.err and r.out == b"", str(r))
+
+
+@case("full")
+def BL_027_a_tap_of_ones_own_works(host, work):
+    r = as_user(host, GROUP, "--jail=on", "--net", "tap=mote0")
+    check((r.rc, r.out, r.err) == (0, b"x\n", b""), str(r))
+
+
+@case("quick", "full")
+def BL_027_a_tap_of_somebody_else_is_named_with_its_owner(host, work):
+    for when in ("on", "off"):
+        r = as_user(host, GROUP, "--jail=" + when, "--net", "tap=mote1")
+        check(r.rc == 125 and r.err.count(b"\n") == 1 and r.out == b"", str(r))
+        for word in (b"mote1", b"user %d" % (USER + 1), b"ip tuntap add", b"user %d)" % USER):
+            check(word in r.err, "no %r in %r" % (word, r.err))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/libmote/jail.h"
 
+#include "tools/libmote/tap.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 
@@ -44,16 +45,8 @@ static bool jail_have_users(uint32_t first, uint32_t count)
 static int jail_tap_owner(const char *tap, struct lm_jail *out,
                           struct mote_err *err)
 {
-    char path[128];
-    long owner = -1;
-    FILE *f;
+    long owner = lm_tap_owner(tap);
 
-    (void)snprintf(path, sizeof(path), "/sys/class/net/%.32s/owner", tap);
-    f = fopen(path, "re");
-    if (!f || fscanf(f, "%ld", &owner) != 1) /* NOLINT(cert-err34-c) */
-        owner = -1;
-    if (f)
-        (void)fclose(f);
     if (owner == 0)
         return lm_err(err, -EPERM,
                       "TAP %s belongs to root (`ip tuntap add ... user N`)",

@@ -3,6 +3,7 @@
 
 #include "tools/libmote/launch.h"
 #include "tools/libmote/request.h"
+#include "tools/libmote/tap.h"
 #include "tools/libmote/vm_end.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
@@ -91,6 +92,8 @@ int lm_net_check(const struct mote_net_params *p, struct mote_err *err)
         rc = net_check_ip("gateway", p->gateway, false, err);
     if (rc == 0)
         rc = net_check_ip("resolver", p->resolver, false, err);
+    if (rc == 0)
+        rc = lm_tap_check(p->tap, err);
     return rc;
 }
 
