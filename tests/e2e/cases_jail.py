@@ -4,7 +4,7 @@
 import os
 import stat
 
-from harness import MOTE, Skip, TOP, Vm, check, run
+from harness import Failed, MOTE, Skip, TOP, Vm, check, run
 
 CASES = []
 USER, GROUP = 54400, 54500  # of nobody on this machine
@@ -51,11 +51,52 @@ def a_monitor_sees_devices_its_sockets_and_nothing_else(host, work):
     check(vm.proc.returncode == 0, "exit code %r" % vm.proc.returncode)
 
 
+def groups(pid):
+    """{controller: directory}: the machine's own control groups."""
+    found = {}
+    with open("/proc/%d/cgroup" % pid) as f:
+        lines = [line.rstrip("\n").split(":", 2) for line in f]
+    with open("/proc/self/mounts") as f:
+        mounts = [line.split()[:4] for line in f if line.split()[2].startswith("cgroup")]
+    for _, names, path in lines:
+        for _, top, kind, options in mounts:
+            if path.startswith("/mote/") and (kind == "cgroup2" if not names else
+                                              set(names.split(",")) <= set(options.split(","))):
+                found.update((n, top + path) for n in (names or "memory,pids").split(","))
+    return found
+
+
+def limit(directory, *files):
+    for name in files:
+        if os.path.exists(os.path.join(directory, name)):
+            with open(os.path.join(directory, name)) as f:
+                return int(f.read())
+    raise Failed("%s: none of %s" % (directory, files))
+
+
+@case("quick", "full")
+def a_machine_of_root_has_limits_of_its_own(host, work):
+    if os.geteuid() != 0:
+        raise Skip("needs root")
+    with Vm(host, "--mem", "128M", "--cpus", "2", "--jail=on") as vm:
+        found = groups(vm.vmm_pid())
+        if not found:
+            raise Skip("no hierarchy of memory or pids on this host")
+        if "memory" in found:
+            check(limit(found["memory"], "memory.max", "memory.limit_in_bytes") ==
+                  384 << 20, "memory")
+        if "pids" in found:
+            check(limit(found["pids"], "pids.max") == 66, "pids")
+    left = [d for d in found.values() if os.path.exists(d)]
+    check(not left, "left behind: %s" % left)
+
+
 @case("full")
 def BL_014_a_killed_starter_leaves_no_jail(host, work):
     mounts = open("/proc/self/mounts").read()
     vm = Vm(host, "--mem", "128M", "--jail=on")
     pid, directory = vm.vmm_pid(), vm.directory()
+    dirs = groups(pid).values()
     vm.proc.kill()
     vm.proc.wait()
     fd = os.pidfd_open(pid) if os.path.exists("/proc/%d" % pid) else None
@@ -65,6 +106,7 @@ def BL_014_a_killed_starter_leaves_no_jail(host, work):
         os.close(fd)
     run([MOTE, "ls"], host.guard(10))
     check(not os.path.exists(directory), "the slot stays")
+    check(not any(map(os.path.exists, dirs)), "a control group stays")
     check(open("/proc/self/mounts").read() == mounts, "a mount stays")
     vm.proc.stdout.close()
 

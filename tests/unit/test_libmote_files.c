@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -33,10 +34,36 @@ static void test_files_are_named_by_the_number_that_they_get(void **state)
         lm_files_open(&f, "kernel", "/dev/../dev/zero", false, &name, NULL), 0);
     assert_string_equal(name, "/dev/fd/6/dev/../dev/zero");
     assert_int_equal(fcntl(f.fds[6], F_GETFL) & O_ACCMODE, O_RDONLY);
+    assert_int_equal(lm_files_open(&f, "kernel", "../../../../../dev/zero",
+                                   false, &name, NULL),
+                     0);
+    assert_string_equal(name,
+                        "/dev/fd/7/./../../../../../../../../../../dev/zero");
     fd = f.fds[6];
     lm_files_close(&f);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     lm_files_close(&f);
+}
+
+static void test_files_have_their_own_names_in_messages(void **state)
+{
+    static const char *const texts[][2] = {
+        {"kernel /dev/fd/5/a/b: bad; /dev/fd/12/c", "kernel /a/b: bad; /c"},
+        {"disk /dev/fd/6/./x.img: is", "disk x.img: is"},
+        {"/dev/fd/5", "/dev/fd/5"},
+        {"/dev/fd/x/y /dev/fd/", "/dev/fd/x/y /dev/fd/"},
+        {"/dev/fd/1/dev/fd/2/z", "/z"},
+        {"", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        char text[64];
+
+        (void)snprintf(text, sizeof(text), "%s", texts[i][0]);
+        lm_files_plain(text);
+        assert_string_equal(text, texts[i][1]);
+    }
 }
 
 static void test_files_that_cannot_be_opened_are_named(void **state)
@@ -155,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_are_named_by_the_number_that_they_get),
+        cmocka_unit_test(test_files_have_their_own_names_in_messages),
         cmocka_unit_test(test_files_that_cannot_be_opened_are_named),
         cmocka_unit_test(test_files_more_than_a_process_gets_are_refused),
         cmocka_unit_test(test_spawn_gives_just_those_descriptors_in_order),

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 
 int lm_files_lend(struct lm_files *f, int fd)
 {
@@ -52,7 +53,7 @@ int lm_files_open(struct lm_files *f, const char *role, const char *path,
         return lm_err(err, rc, "%s %s: cannot open it: %s; %s", role, path,
                       err_reason(rc), files_remedy(rc, writable));
     }
-    if (asprintf(&name, "/dev/fd/%zu%s%s", f->count, *path == '/' ? "" : "/",
+    if (asprintf(&name, "/dev/fd/%zu%s%s", f->count, *path == '/' ? "" : "/./",
                  path) < 0) {
         name = NULL;
         return lm_err_nomem(err);
@@ -71,4 +72,23 @@ void lm_files_close(struct lm_files *f)
         free(f->names[i]);
     }
     f->count = 0;
+}
+
+void lm_files_plain(char *text)
+{
+    static const char prefix[] = "/dev/fd/";
+    char *p = text;
+
+    while ((p = strstr(p, prefix)) != NULL) {
+        const char *name = p + strlen(prefix);
+
+        name += strspn(name, "0123456789");
+        if (name == p + strlen(prefix) || *name != '/') {
+            p += strlen(prefix);
+            continue;
+        }
+        if (!strncmp(name, "/./", 3)) /* it was not an absolute path */
+            name += 3;
+        memmove(p, name, strlen(name) + 1);
+    }
 }

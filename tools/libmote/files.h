@@ -35,4 +35,8 @@ int lm_files_open(struct lm_files *f, const char *role, const char *path,
 
 void lm_files_close(struct lm_files *f); /* idempotent */
 
+/* Makes of such names in a monitor's words what the caller has called the
+ * files. */
+void lm_files_plain(char *text);
+
 #endif

@@ -6,6 +6,7 @@
 #include "vmm/errmsg.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -194,6 +195,14 @@ int lm_launch_jailed(const struct lm_launch *l, const struct lm_jail *j,
         return lm_err(err, rc, "%s: cannot be started: %s", w->program,
                       err_reason(rc));
     drop_fd(&write_end);
+    /* At once: memory is counted where it was first touched. */
+    if (l->cgroup)
+        rc = lm_cgroup_add(l->cgroup, pid);
+    if (rc) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        return lm_err(err, rc, "control group: %s", err_reason(rc));
+    }
     rc = jail_listen(read_end, pid, err);
     if (rc == 0)
         *out_pid = pid;

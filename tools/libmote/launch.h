@@ -8,6 +8,7 @@
  * Threads: any. Errors: -errno with `err`.
  */
 
+#include "tools/libmote/cgroup.h"
 #include "tools/libmote/net.h"
 #include "tools/libmote/spawn.h"
 
@@ -31,6 +32,7 @@ struct lm_launch {
     const int *fds;           /* these become 3 and on; -1 = /dev/null */
     size_t fd_count;
     bool host_net; /* in a jail: stay in the host's network namespace */
+    const struct lm_cgroup *cgroup; /* in a jail: to be in this; NULL: none */
 };
 
 /* Starts it as it is; see lm_launch_jailed() for the other way. The

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/libmote/rundir.h"
 
+#include "tools/libmote/cgroup.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 
@@ -245,8 +246,10 @@ static void lm_each(const struct lm_rundir *rd, int dir_fd,
 
 static void lm_reap_slot(const struct lm_rundir *rd, const char *id)
 {
-    if (lm_id_valid(id) && !lm_slot_alive(rd, id))
-        lm_remove_dir(rd->vm_fd, id);
+    if (!lm_id_valid(id) || lm_slot_alive(rd, id))
+        return;
+    lm_cgroup_sweep(id);
+    lm_remove_dir(rd->vm_fd, id);
 }
 
 static void lm_reap_name(const struct lm_rundir *rd, const char *name)

@@ -30,6 +30,7 @@ struct mote_vm {
     int log_fd;      /* ours, or -1 if the caller has the log */
     int listen_fd;   /* where the agent reports */
     char *jail_note; /* or NULL */
+    struct lm_cgroup cgroup;
     struct lm_net net;
     struct mote_net_params net_params; /* its strings are in net_text */
     char *net_text[3];
@@ -198,6 +199,7 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
         rc = lm_slot_new(&vm->rundir, params->name, &vm->slot, err);
     s.slot = &vm->slot;
     s.net = &vm->net;
+    s.cgroup = &vm->cgroup;
     if (!rc)
         rc = lm_vm_prepare(&s, err);
     if (!rc)
@@ -426,6 +428,7 @@ void mote_vm_free(struct mote_vm *vm)
     for (size_t i = 0; i < ARRAY_SIZE(vm->net_text); i++)
         free(vm->net_text[i]);
     free(vm->jail_note);
+    lm_cgroup_remove(&vm->cgroup);
     lm_chan_close(&vm->report);
     drop_fd(&vm->listen_fd);
     drop_fd(&vm->pidfd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/libmote/vm_end.h"
 
+#include "tools/libmote/files.h"
 #include "tools/libmote/launch.h"
 #include "vmm/cleanup.h"
 
@@ -51,6 +52,7 @@ void lm_last_log_line(int log_fd, char *out, size_t cap)
     name = strstr(line, "mote-vmm: ");
     if (name)
         line = name + strlen("mote-vmm: ");
+    lm_files_plain(line);
     (void)snprintf(out, cap, "%s", line);
     for (char *c = out; *c; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7f)

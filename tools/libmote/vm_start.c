@@ -198,6 +198,10 @@ static int vm_launch_files(const struct lm_vm_start *s, const char *program,
     l = vm_launch_of(s, program, w);
     l.fds = f->fds + 3;
     l.fd_count = f->count - 3;
+    if (s->jail.uid)
+        lm_cgroup_make(s->slot->id, s->params->mem_bytes, s->params->vcpus,
+                       s->cgroup);
+    l.cgroup = s->cgroup;
     *out_tried = true;
     return lm_launch_jailed(&l, &s->jail, out_pid, err);
 }
@@ -232,6 +236,7 @@ int lm_vm_launch(struct lm_vm_start *s, pid_t *out_pid, struct mote_err *err)
         return lm_err(err, rc, "%s", why.text);
     if (rc == 0)
         return 0;
+    lm_cgroup_remove(s->cgroup);
     rc = vm_without_jail(s, &why, err);
     return rc ? rc : vm_launch_plain(s, program, out_pid, err);
 }

@@ -18,7 +18,8 @@ struct lm_vm_start {
     int log_fd;
     int lifeline_fd; /* the monitor's end */
     struct lm_jail jail;
-    bool jail_chosen; /* by lm_vm_prepare() */
+    struct lm_cgroup *cgroup; /* gets what lm_cgroup_remove() is to take away */
+    bool jail_chosen;         /* by lm_vm_prepare() */
     /* why there is no jail, where one would have been liked; "" if there is */
     char note[400];
 };
