@@ -34,11 +34,8 @@ static void test_files_are_named_by_the_number_that_they_get(void **state)
         lm_files_open(&f, "kernel", "/dev/../dev/zero", false, &name, NULL), 0);
     assert_string_equal(name, "/dev/fd/6/dev/../dev/zero");
     assert_int_equal(fcntl(f.fds[6], F_GETFL) & O_ACCMODE, O_RDONLY);
-    assert_int_equal(lm_files_open(&f, "kernel", "../../../../../dev/zero",
-                                   false, &name, NULL),
-                     0);
-    assert_string_equal(name,
-                        "/dev/fd/7/./../../../../../../../../../../dev/zero");
+    assert_int_equal(lm_files_open(&f, "kernel", ".", false, &name, NULL), 0);
+    assert_string_equal(name, "/dev/fd/7/./.");
     fd = f.fds[6];
     lm_files_close(&f);
     assert_int_equal(fcntl(fd, F_GETFD), -1);

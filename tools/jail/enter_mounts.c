@@ -231,7 +231,7 @@ static int memory_take_bind(const struct jail_bind *b, struct memory_trees *t,
     const uint64_t attrs =
         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     char *path = strndup(b->source, b->source_len);
-    struct stat st;
+    struct stat st = {0};
     int rc =
         path ? memory_take(path, attrs | (b->writable ? 0 : MOUNT_ATTR_RDONLY),
                            &t->binds[i], &st, err)
@@ -246,8 +246,8 @@ static int memory_take_bind(const struct jail_bind *b, struct memory_trees *t,
 static int memory_take_all(const struct jail *j, struct memory_trees *t,
                            struct errmsg *err)
 {
-    struct stat opened;
-    struct stat st;
+    struct stat opened = {0};
+    struct stat st = {0};
     int rc = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(devices) && rc == 0; i++)

@@ -367,9 +367,7 @@ static int in_place(struct jail *j)
         rc = cgroup_join(&j->shared->plan, getpid(), &err);
     if (rc == 0)
         rc = enter_in_place(j, &err);
-    if (report_fd < 0)
-        jail_say("%s", err.text);
-    else if (util_write_full(report_fd, err.text, strlen(err.text)))
+    if (report_fd < 0 || util_write_full(report_fd, err.text, strlen(err.text)))
         jail_say("%s", err.text);
     return rc ? EXIT_FAILED : 0;
 }

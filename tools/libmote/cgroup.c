@@ -75,10 +75,16 @@ static struct cgroup_kind cgroup_kind_of(const struct mntent *m)
     return k;
 }
 
-/* The machine's directory below `mount`, with its limits; false: not there. */
+struct cgroup_limits {
+    uint64_t mem_bytes;
+    unsigned tasks;
+};
+
+/* The machine's directory below `mount`, with its limits; false: not there.
+ * `out` has room as in struct lm_cgroup. */
 static bool cgroup_make_dir(const char *mount, struct cgroup_kind k,
-                            const char *id, uint64_t mem_bytes, unsigned tasks,
-                            char *out, size_t cap)
+                            const char *id, const struct cgroup_limits *l,
+                            char *out)
 {
     char parent[128];
     bool ok = true;
@@ -90,14 +96,14 @@ static bool cgroup_make_dir(const char *mount, struct cgroup_kind k,
     if (k.v2) /* from the top down, each hands on what its children may use */
         ok = cgroup_write(mount, "cgroup.subtree_control", "+memory +pids") &&
              cgroup_write(parent, "cgroup.subtree_control", "+memory +pids");
-    (void)snprintf(out, cap, "%s/%s", parent, id);
+    (void)snprintf(out, LM_CGROUP_PATH, "%s/%.20s", parent, id);
     if (!ok || mkdir(out, 0755) < 0)
         return false;
     if (k.memory)
         ok = cgroup_limit(out, k.v2 ? "memory.max" : "memory.limit_in_bytes",
-                          mem_bytes);
+                          l->mem_bytes);
     if (ok && k.pids)
-        ok = cgroup_limit(out, "pids.max", tasks);
+        ok = cgroup_limit(out, "pids.max", l->tasks);
     if (!ok)
         (void)rmdir(out);
     return ok;
@@ -106,6 +112,8 @@ static bool cgroup_make_dir(const char *mount, struct cgroup_kind k,
 void lm_cgroup_make(const char *id, uint64_t mem_bytes, unsigned vcpus,
                     struct lm_cgroup *out)
 {
+    const struct cgroup_limits l = {.mem_bytes = mem_bytes + CGROUP_MEM_EXTRA,
+                                    .tasks = vcpus + CGROUP_TASKS_EXTRA};
     FILE *f = setmntent("/proc/self/mounts", "re");
     struct mntent *m;
 
@@ -118,9 +126,7 @@ void lm_cgroup_make(const char *id, uint64_t mem_bytes, unsigned vcpus,
         k = cgroup_kind_of(m);
         if (k.v2 ? !(k.memory && k.pids) : !(k.memory || k.pids))
             continue;
-        if (cgroup_make_dir(m->mnt_dir, k, id, mem_bytes + CGROUP_MEM_EXTRA,
-                            vcpus + CGROUP_TASKS_EXTRA, out->dirs[out->count],
-                            sizeof(out->dirs[0])))
+        if (cgroup_make_dir(m->mnt_dir, k, id, &l, out->dirs[out->count]))
             out->count++;
     }
     if (f)

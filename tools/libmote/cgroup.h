@@ -12,10 +12,11 @@
 
 #include "tools/libmote/err.h"
 
-#define LM_CGROUP_MAX 2
+#define LM_CGROUP_MAX  2
+#define LM_CGROUP_PATH 160
 
 struct lm_cgroup {
-    char dirs[LM_CGROUP_MAX][160];
+    char dirs[LM_CGROUP_MAX][LM_CGROUP_PATH];
     size_t count; /* 0: none */
 };
 

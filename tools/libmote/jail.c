@@ -140,7 +140,7 @@ static int jail_make_words(const struct lm_launch *l, const struct lm_jail *j,
         w->words[n++] = w->pass;
     }
     w->words[n++] = "--";
-    for (size_t i = 0; l->words[i] && i < LM_LAUNCH_MAX_WORDS - 1; i++)
+    for (size_t i = 0; i < LM_LAUNCH_MAX_WORDS - 1 && l->words[i]; i++)
         w->words[n++] = l->words[i];
     w->words[n] = NULL;
     return 0;

@@ -115,7 +115,7 @@ int lm_launch(const struct lm_launch *l, pid_t *out_pid, struct mote_err *err)
     size_t n = 3;
     int rc = lm_launch_fds(l, &s);
 
-    for (size_t i = 0; l->words[i] && i < LM_LAUNCH_MAX_WORDS; i++)
+    for (size_t i = 0; i < LM_LAUNCH_MAX_WORDS && l->words[i]; i++)
         words[n++] = l->words[i];
     s.program = l->program;
     s.words = words;

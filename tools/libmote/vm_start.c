@@ -132,18 +132,17 @@ static struct lm_launch vm_launch_of(const struct lm_vm_start *s,
 static int vm_launch_plain(const struct lm_vm_start *s, const char *program,
                            pid_t *out_pid, struct mote_err *err)
 {
-    CLEANUP_FREE struct vm_words *w = calloc(1, sizeof(*w));
+    struct vm_words w = {.ring0 = ""};
     const int fds[] = {s->lifeline_fd, s->net->vmm_fd};
     char config[MOTE_PATH_CAP];
     struct lm_launch l;
-    int rc = w ? vm_write_config(s, s->params, s->slot->run_path, err)
-               : lm_err_nomem(err);
+    int rc = vm_write_config(s, s->params, s->slot->run_path, err);
 
     if (rc)
         return rc;
     (void)snprintf(config, sizeof(config), "%s/" LM_CONFIG_FILE, s->slot->path);
-    vm_make_words(s, config, s->slot->run_path, w);
-    l = vm_launch_of(s, program, w);
+    vm_make_words(s, config, s->slot->run_path, &w);
+    l = vm_launch_of(s, program, &w);
     l.fds = fds;
     l.fd_count = s->net->vmm_fd >= 0 ? 2 : 1;
     return lm_launch(&l, out_pid, err);
@@ -175,15 +174,14 @@ static int vm_launch_files(const struct lm_vm_start *s, const char *program,
                            struct lm_files *f, pid_t *out_pid, bool *out_tried,
                            struct mote_err *err)
 {
-    CLEANUP_FREE struct vm_words *w = calloc(1, sizeof(*w));
+    struct vm_words w = {.ring0 = ""};
     struct mote_disk disks[VM_MAX_DISKS];
     struct mote_vm_params inside = *s->params;
     char path[MOTE_PATH_CAP];
     const char *config = NULL;
     struct lm_launch l;
     unsigned ns = 0;
-    int rc = w ? vm_open_files(s->params, f, disks, &inside, err)
-               : lm_err_nomem(err);
+    int rc = vm_open_files(s->params, f, disks, &inside, err);
 
     if (rc == 0)
         rc = vm_write_config(s, &inside, VM_JAIL_RUN, err);
@@ -193,9 +191,9 @@ static int vm_launch_files(const struct lm_vm_start *s, const char *program,
     if (rc)
         return rc;
     if (lm_jail_ring0(program, &ns) == 0)
-        (void)snprintf(w->ring0, sizeof(w->ring0), "%u", ns);
-    vm_make_words(s, config, VM_JAIL_RUN, w);
-    l = vm_launch_of(s, program, w);
+        (void)snprintf(w.ring0, sizeof(w.ring0), "%u", ns);
+    vm_make_words(s, config, VM_JAIL_RUN, &w);
+    l = vm_launch_of(s, program, &w);
     l.fds = f->fds + 3;
     l.fd_count = f->count - 3;
     if (s->jail.uid)
