@@ -23,16 +23,17 @@ struct machine;
 struct machine_options {
     struct evloop *loop; /* borrowed; it outlives the machine */
     struct log *log;
-    int console_in_fd;   /* -1: none; borrowed */
-    int console_out_fd;  /* -1: none; borrowed */
-    uint64_t start_ns;   /* CLOCK_MONOTONIC that timings count from */
-    bool emulated_ring0; /* what the probe said */
-    bool keyboard;       /* machine_ctrl_alt_del() will be used */
-    bool filter_calls;   /* by seccomp, from the start on */
-    bool control_socket; /* its client may still open files */
-    bool boot_timer;     /* the guest says when it has booted */
-    int64_t cpu_offset;  /* us: CPU time before and beside this process's */
-    bool test_exit;      /* test programs may end the VM with a result */
+    int console_in_fd;       /* -1: none; borrowed */
+    int console_out_fd;      /* -1: none; borrowed */
+    uint64_t start_ns;       /* CLOCK_MONOTONIC that timings count from */
+    bool emulated_ring0;     /* what the probe said */
+    bool keyboard;           /* machine_ctrl_alt_del() will be used */
+    bool filter_calls;       /* by seccomp, from the start on */
+    bool control_socket;     /* its client may still open files */
+    const char *fork_socket; /* goes once the machine runs; NULL: none */
+    bool boot_timer;         /* the guest says when it has booted */
+    int64_t cpu_offset;      /* us: CPU time before and beside this process's */
+    bool test_exit;          /* test programs may end the VM with a result */
 };
 
 /* A machine that goes on from a saved state instead of booting. */

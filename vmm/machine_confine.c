@@ -8,10 +8,14 @@
 #include "vmm/landlock.h"
 #include "vmm/machine_int.h"
 
-static int confine_sockets(int fd, const struct vm_config *c)
+/* Those whose files are removed while the machine runs, or at its end. */
+static int confine_sockets(int fd, const struct machine *m,
+                           const struct vm_config *c)
 {
     int rc = c->vsock_path ? landlock_allow_socket(fd, c->vsock_path) : 0;
 
+    if (rc == 0 && m->options.fork_socket)
+        rc = landlock_allow_socket(fd, m->options.fork_socket);
     for (size_t i = 0; i < c->num_ports && rc == 0; i++)
         rc = landlock_allow_socket(fd, c->ports[i].path);
     return rc;
@@ -35,7 +39,7 @@ int machine_confine_prepare(struct machine *m, const struct vm_config *c,
         return 0;
     }
     if (rc == 0 && role == LANDLOCK_CLOSED)
-        rc = confine_sockets(fd, c);
+        rc = confine_sockets(fd, m, c);
     if (rc)
         return err_set(err, rc, "landlock: %s", err_reason(rc));
     m->rules_fd = take_fd(&fd);
