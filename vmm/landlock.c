@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <linux/magic.h>
 #include <string.h>
@@ -180,14 +181,16 @@ int landlock_new(enum landlock_role role, int *out_fd)
 int landlock_allow_socket(int fd, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    CLEANUP_FREE char *dir =
-        slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path))
-              : strdup(".");
+    /* "/" for what lies in the root. */
+    size_t len = slash == path ? 1 : slash ? (size_t)(slash - path) : 0;
     CLEANUP_FD int dir_fd = -1;
+    char dir[PATH_MAX];
 
-    if (!dir)
-        return -ENOMEM;
-    dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (len >= sizeof(dir))
+        return -ENAMETOOLONG;
+    memcpy(dir, path, len);
+    dir[len] = '\0';
+    dir_fd = open(slash ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
         return neg_errno();
     return landlock_add(fd, dir_fd, LANDLOCK_ACCESS_FS_REMOVE_FILE);
