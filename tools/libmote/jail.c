@@ -213,6 +213,24 @@ int lm_launch_jailed(const struct lm_launch *l, const struct lm_jail *j,
  * ------------------------------------
  */
 
+/* The first line of a file of /proc without its end, or NULL; for free(). */
+static char *jail_read_line(const char *path)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    FILE *f = fopen(path, "re");
+    ssize_t n = f ? getline(&line, &cap, f) : -1;
+
+    if (f)
+        (void)fclose(f);
+    if (n < 0) {
+        free(line);
+        return NULL;
+    }
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
 /* The monitor's own cache: "<boot id> <kvm module> <ns>\n", see probe_x86.c. */
 static int jail_read_ring0(unsigned *out_ns)
 {
@@ -227,7 +245,7 @@ static int jail_read_ring0(unsigned *out_ns)
         return -ENODATA;
     (void)snprintf(path, sizeof(path), "%s/mote/ring0", base);
     line = lm_read_file(AT_FDCWD, path, 160);
-    boot = lm_read_line("/proc/sys/kernel/random/boot_id");
+    boot = jail_read_line("/proc/sys/kernel/random/boot_id");
     if (!line || !boot || strlen(boot) < 36 || strncmp(line, boot, 36) != 0 ||
         line[36] != ' ' || sscanf(line + 37, "%63s %lf", module, &ns) != 2)
         return -ENODATA;

@@ -482,20 +482,3 @@ char *lm_read_file(int dir_fd, const char *file, size_t max_bytes)
     text[len] = '\0';
     return take_ptr(text);
 }
-
-char *lm_read_line(const char *path)
-{
-    char *line = NULL;
-    size_t cap = 0;
-    FILE *f = fopen(path, "re");
-    ssize_t n = f ? getline(&line, &cap, f) : -1;
-
-    if (f)
-        (void)fclose(f);
-    if (n < 0) {
-        free(line);
-        return NULL;
-    }
-    line[strcspn(line, "\n")] = '\0';
-    return line;
-}

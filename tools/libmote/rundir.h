@@ -91,8 +91,4 @@ bool lm_id_valid(const char *id);
 /* The whole of a small text file under dir_fd, or NULL. For free(). */
 char *lm_read_file(int dir_fd, const char *file, size_t max_bytes);
 
-/* The first line of a file of /proc or /sys without its end, or NULL. For
- * free(). */
-char *lm_read_line(const char *path);
-
 #endif
