@@ -47,6 +47,7 @@ void vnet_signal_later(struct vnet_pair *p)
 static void vnet_stop(struct vnet *v)
 {
     vnet_ctrl_stop(v);
+    vnet_mmds_stop(v);
     for (uint16_t i = 0; i < v->back->max_pairs; i++) {
         v->pairs[i]->running = false;
         evloop_later_cancel(v->dev.env.loop, &v->pairs[i]->signal);
@@ -193,6 +194,7 @@ static int vnet_reset(struct virtio_dev *dev)
     (void)atomic_fetch_and_explicit(
         &v->status, (uint16_t)~VIRTIO_NET_S_ANNOUNCE, memory_order_release);
     vnet_stop(v);
+    vnet_mmds_reset(v);
     v->back->ops->cancel(v->back);
     if (vnet_set_offloads(v, 0))
         v->offloads = 0; /* frames that come with some are dropped then */
@@ -218,15 +220,21 @@ static void vnet_queue_kick(struct virtio_dev *dev, uint16_t q)
         vnet_tx_run(v->pairs[q / 2]);
 }
 
+static void vnet_free_parts(struct vnet *v)
+{
+    vnet_mmds_free(v);
+    for (uint16_t i = 0; i < NET_MAX_PAIRS; i++)
+        free(v->pairs[i]);
+    free(v);
+}
+
 static void vnet_free(struct virtio_dev *dev)
 {
     struct vnet *v = vnet_of(dev);
 
     assert(vnet_in_flight(v) == 0);
     v->back->ops->free(v->back);
-    for (uint16_t i = 0; i < NET_MAX_PAIRS; i++)
-        free(v->pairs[i]);
-    free(v);
+    vnet_free_parts(v);
 }
 
 static const struct virtio_ops vnet_ops = {
@@ -319,11 +327,11 @@ int vnet_new(const struct vdev_env *env, struct net_back *back,
     rate_limit_set(&v->tx_limit, &args->tx, now);
     rc = vnet_new_pairs(v);
     if (rc == 0)
+        rc = vnet_mmds_new(v, args->mmds);
+    if (rc == 0)
         rc = back->ops->start(back, env->loop, &vnet_events, v);
     if (rc) {
-        for (uint16_t i = 0; i < NET_MAX_PAIRS; i++)
-            free(v->pairs[i]);
-        free(v);
+        vnet_free_parts(v);
         return rc;
     }
     vnet_forget(v);

@@ -10,6 +10,7 @@
  * spec: virtio-1.2 5.1
  */
 
+#include "devices/mmds_net.h"
 #include "devices/net_back.h"
 #include "devices/rate_limit.h"
 #include "devices/virtio.h"
@@ -23,6 +24,7 @@ struct vnet_args {
     uint64_t without; /* features that are not to be offered */
     struct rate_limit_config rx; /* towards the guest */
     struct rate_limit_config tx;
+    const struct mmds_service *mmds; /* on this link; NULL: none; borrowed */
 };
 
 int vnet_new(const struct vdev_env *env, struct net_back *back,

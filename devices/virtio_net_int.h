@@ -4,11 +4,12 @@
 
 /*
  * Between the files of the network device: virtio_net.c (life, features,
- * configuration), _rx.c, _tx.c, _ctrl.c and _state.c (a machine that pauses).
- * Nobody else includes this.
+ * configuration), _rx.c, _tx.c, _ctrl.c, _mmds.c and _state.c (a machine that
+ * pauses). Nobody else includes this.
  * Threads: the loop's, apart from what is said to be atomic or immutable.
  */
 
+#include "devices/mmds_net.h"
 #include "devices/virtio_net.h"
 #include "devices/virtio_net_req.h"
 
@@ -62,7 +63,9 @@ struct vnet_write {
     struct vnet_pair *pair;
     struct vnet_write *next_free;
     uint16_t head;
-    struct iovec iov[VQ_MAX_SEGS + 2];
+    /* Of the frame, where it was looked at: what was checked is what leaves. */
+    uint8_t first[MMDS_HEAD_BYTES];
+    struct iovec iov[VQ_MAX_SEGS + 3];
 };
 
 struct vnet_rx {
@@ -105,10 +108,13 @@ struct vnet_pair {
     struct ev_later signal; /* one decision a turn, for both queues */
 };
 
+struct vnet_mmds;
+
 struct vnet {
     struct virtio_dev dev; /* first */
     /* immutable */
     struct net_back *back;
+    struct vnet_mmds *mmds; /* NULL: no metadata service on this link */
     char name[64];
     struct virtio_net_config config; /* apart from .status */
     /* atomic: read by vCPUs */
@@ -171,6 +177,18 @@ void vnet_rx_kick(struct vnet_pair *p);
 void vnet_rx_stop(struct vnet_pair *p);
 /* At rest: what was taken from the ring is kept as heads. */
 void vnet_rx_keep(struct vnet_pair *p);
+/*
+ * Collects the room for one frame of `need` bytes behind its header: 1; 0: the
+ * guest has given too little (what there is stays in the stock); -EPROTO. Where
+ * chains are not merged it is one chain, of any size. `anything`: less will do
+ * as well.
+ */
+int vnet_rx_reserve(struct vnet_pair *p, struct vnet_read *r, uint32_t need,
+                    bool anything) MUST_CHECK;
+/* A frame of `bytes` lies in the room: it is the guest's. The room that it did
+ * not take has to be put back. */
+void vnet_rx_deliver(struct vnet_pair *p, struct vnet_read *r, uint32_t bytes);
+void vnet_rx_put_back(struct vnet_pair *p, struct vnet_read *r);
 
 /* --- virtio_net_tx.c ----------------------------------------------------- */
 
@@ -197,5 +215,25 @@ int vnet_rest(struct virtio_dev *dev);
 void vnet_wake(struct virtio_dev *dev);
 void vnet_save(struct virtio_dev *dev, struct state_out *out);
 int vnet_load(struct virtio_dev *dev, struct state_in *in, struct errmsg *err);
+
+/* --- virtio_net_mmds.c; all of it does nothing without the service ------- */
+
+int vnet_mmds_new(struct vnet *v,
+                  const struct mmds_service *service) MUST_CHECK;
+void vnet_mmds_free(struct vnet *v);
+/*
+ * The frame of v->chain, as vnet_parse_tx() measured it. True: it was for the
+ * service and is dealt with; else w->first of vnet_mmds_slice() will hold what
+ * was looked at.
+ */
+bool vnet_mmds_take(struct vnet *v, const struct virtio_net_hdr_v1 *hdr,
+                    uint32_t bytes);
+/* The frame of v->chain into w->iov[1..]; their number. */
+int vnet_mmds_slice(struct vnet *v, struct vnet_write *w, uint32_t bytes);
+/* There may be room for answers. */
+void vnet_mmds_rx_room(struct vnet_pair *p);
+void vnet_mmds_stop(struct vnet *v);
+/* Connections go with the driver that had them. */
+void vnet_mmds_reset(struct vnet *v);
 
 #endif

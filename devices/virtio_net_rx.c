@@ -183,14 +183,15 @@ static void vnet_read_add(struct vnet_read *r, const struct vnet_buf *b,
     }
 }
 
-/*
- * Collects the room for one read. 1; 0: the guest has given too little (what
- * there is stays in the stock); -EPROTO. `anything`: less will do as well.
- */
-static int vnet_rx_reserve(struct vnet_pair *p, struct vnet_read *r,
-                           bool anything)
+void vnet_rx_put_back(struct vnet_pair *p, struct vnet_read *r)
 {
-    uint32_t need = vnet_rx_need(p->v) - NET_HDR_BYTES;
+    vnet_list_move(&r->bufs, &p->rx.stock);
+    p->rx.stock = r->bufs;
+}
+
+int vnet_rx_reserve(struct vnet_pair *p, struct vnet_read *r, uint32_t need,
+                    bool anything)
+{
     bool mergeable = vnet_mergeable(p);
     struct net_frame *f = &r->frame;
     int rc;
@@ -219,16 +220,14 @@ static int vnet_rx_reserve(struct vnet_pair *p, struct vnet_read *r,
     }
     if (r->bufs.first && anything)
         return 1;
-    vnet_list_move(&r->bufs, &p->rx.stock);
-    p->rx.stock = r->bufs;
+    vnet_rx_put_back(p, r);
     return 0;
 }
 
 /* --- frames -------------------------------------------------------------- */
 
 /* The only place where a filled receive chain goes back. */
-static void vnet_rx_deliver(struct vnet_pair *p, struct vnet_read *r,
-                            uint32_t bytes)
+void vnet_rx_deliver(struct vnet_pair *p, struct vnet_read *r, uint32_t bytes)
 {
     struct vq_used used[VNET_READ_SEGS];
     struct vnet_buf *first = r->bufs.first;
@@ -321,6 +320,7 @@ static void vnet_on_received(struct net_frame *f, int32_t result)
         vnet_rest_step(v);
         return;
     }
+    vnet_mmds_rx_room(p);
     if (!p->running || !vnet_link_is_up(v))
         return;
     if (rx->dry)
@@ -367,12 +367,13 @@ static int vnet_rx_pay(struct vnet_pair *p)
 /* How many reads got their room; the first takes what is there if it must. */
 static int vnet_rx_prepare(struct vnet_pair *p)
 {
+    uint32_t need = vnet_rx_need(p->v) - NET_HDR_BYTES;
     uint32_t n = 0;
     int rc;
 
     vq_disable_kicks(vnet_rxq(p));
     do {
-        rc = vnet_rx_reserve(p, &p->rx.reads[n], p->rx.meagre && n == 0);
+        rc = vnet_rx_reserve(p, &p->rx.reads[n], need, p->rx.meagre && n == 0);
         n += rc > 0;
     } while (rc > 0 && n < p->rx.batch);
     return rc < 0 ? rc : (int)n;
@@ -449,6 +450,7 @@ static void vnet_rx_later(struct ev_timer *t)
 
 void vnet_rx_kick(struct vnet_pair *p)
 {
+    vnet_mmds_rx_room(p);
     if (!p->rx.hungry)
         return; /* found when they are needed */
     evloop_timer_cancel(p->v->dev.env.loop, &p->rx.later);

@@ -75,8 +75,7 @@ static void vnet_tx_submit(struct vnet_pair *p,
     w->head = v->chain.head;
     w->frame.hdr = *hdr;
     w->frame.iov = w->iov;
-    n = vq_chain_slice(&v->chain, false, NET_HDR_BYTES, bytes, w->iov + 1,
-                       VQ_MAX_SEGS);
+    n = vnet_mmds_slice(v, w, bytes);
     assert(n > 0); /* the parser measured this chain */
     w->frame.iovcnt = (uint32_t)n;
     w->frame.bytes = bytes;
@@ -114,6 +113,10 @@ static int vnet_tx_one(struct vnet_pair *p, bool paid)
         log_limited(v->dev.env.log, &v->log_limit, LOG_WARN,
                     "network %s: the guest sent a frame that makes no sense",
                     v->dev.name);
+        vnet_tx_complete(p, v->chain.head);
+        return 1;
+    }
+    if (vnet_mmds_take(v, &hdr, bytes)) {
         vnet_tx_complete(p, v->chain.head);
         return 1;
     }
