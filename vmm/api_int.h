@@ -5,8 +5,8 @@
 /*
  * Between the route table (api_table.c), what dispatches by it (api_routes.c),
  * and its handlers: api_preboot.c for
- * what describes a machine, api_running.c for one that runs, api_info.c for
- * what only reads. thread: io
+ * what describes a machine, api_running.c for one that runs, api_mmds.c for the
+ * guest's metadata, api_info.c for what only reads. thread: io
  */
 
 #include "vmm/control_int.h"
@@ -43,6 +43,7 @@ struct api_call {
     json_t *result;
     struct errmsg err;
     bool deprecated;
+    int status; /* of a refusal; 0: 400 */
 };
 
 /* Answers a request whose handler gave API_LATER. */
@@ -73,6 +74,11 @@ int api_get_machine(struct api_call *c);
 int api_get_config(struct api_call *c);
 int api_get_balloon(struct api_call *c);
 int api_not_there(struct api_call *c); /* what this version does not do */
+
+int api_put_mmds_config(struct api_call *c);
+int api_get_mmds(struct api_call *c);
+int api_put_mmds(struct api_call *c);
+int api_patch_mmds(struct api_call *c);
 
 int api_action(struct api_call *c);
 int api_patch_vm(struct api_call *c);

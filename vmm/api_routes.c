@@ -46,12 +46,12 @@ static json_t *api_text(const char *line)
     return json_string(ascii);
 }
 
-static void api_fault(struct control *ctl, const char *line)
+static void api_fault(struct control *ctl, int status, const char *line)
 {
     json_t *body = json_pack("{s:o}", "fault_message", api_text(line));
 
-    log_msg(ctl->log, LOG_INFO, "API: 400: %s", line);
-    api_answer(ctl, 400, body, false);
+    log_msg(ctl->log, LOG_INFO, "API: %d: %s", status, line);
+    api_answer(ctl, status, body, false);
     json_decref(body);
 }
 
@@ -59,7 +59,7 @@ void api_finish_with(struct control *ctl, int rc, json_t *result,
                      const struct errmsg *err)
 {
     if (rc)
-        api_fault(ctl, err->text);
+        api_fault(ctl, 400, err->text);
     else
         api_answer(ctl, result ? 200 : 204, result, false);
     json_decref(result);
@@ -238,7 +238,7 @@ void api_dispatch(void *arg, const struct http_request *req)
         (void)err_set(&c.err, -ENOENT,
                       "Invalid request method and/or path: %s %.400s.",
                       req->method, req->path);
-        api_fault(ctl, c.err.text);
+        api_fault(ctl, 400, c.err.text);
         return;
     }
     stat = &ctl->stats[c.route - api_routes];
@@ -246,7 +246,7 @@ void api_dispatch(void *arg, const struct http_request *req)
     rc = api_call(&c, req);
     if (rc < 0) {
         stat->fails++;
-        api_fault(ctl, c.err.text);
+        api_fault(ctl, c.status ? c.status : 400, c.err.text);
     } else if (rc == 0) {
         api_answer(ctl, c.result ? 200 : 204, c.result, c.deprecated);
     }

@@ -20,6 +20,7 @@ void config_init(struct vm_config *c)
     c->num_vcpus = CONFIG_DEFAULT_VCPUS;
     c->mem_bytes = CONFIG_DEFAULT_MEM;
     c->vmgenid = true;
+    c->mmds.ip = CONFIG_MMDS_IP;
     c->output.log_level = LOG_INFO;
 }
 
@@ -30,6 +31,7 @@ void config_fini(struct vm_config *c)
     free(c->boot_args);
     free(c->vsock_path);
     config_output_fini(&c->output);
+    config_mmds_fini(&c->mmds);
     for (size_t i = 0; i < c->num_drives; i++) {
         free(c->drives[i].id);
         free(c->drives[i].path);
@@ -147,6 +149,7 @@ static const struct config_section config_sections[] = {
     {"vsock", config_vsock_field},
     {"entropy", config_entropy_field},
     {"balloon", config_balloon_field},
+    {"mmds-config", config_mmds_field},
     {"logger", config_logger_field},
     {"metrics", config_metrics_field},
     {"serial", config_serial_field},
@@ -158,7 +161,7 @@ static int config_other_section(struct config_ctx *x, const char *name,
                                 const json_t *v)
 {
     static const char *const later[] = {"cpu-config", "pmem", "memory-hotplug",
-                                        "mmds-config", NULL};
+                                        NULL};
 
     if (!config_is_one_of(name, later))
         return err_set(x->err, -EINVAL, "%s: %s: unknown section; remove it",
@@ -192,6 +195,8 @@ static int config_section(struct config_ctx *x, const char *name, json_t *v)
             x->c->entropy = true;
         if (!strcmp(name, "balloon"))
             x->c->balloon.present = true;
+        if (!strcmp(name, "mmds-config"))
+            x->c->mmds.present = true;
         json_object_foreach(v, f, fv)
         {
             int rc = config_sections[i].field(x, f, fv);
@@ -291,7 +296,7 @@ int config_check(const struct vm_config *c, struct errmsg *err)
                        "vsock: uds_path has %zu bytes, a Unix socket takes "
                        "%zu; use a shorter path",
                        strlen(c->vsock_path), (size_t)CONFIG_SOCKET_MAX);
-    return 0;
+    return config_mmds_check(c, err);
 }
 
 int config_validate(const struct vm_config *c, struct errmsg *err)

@@ -22,6 +22,7 @@
 #define CONFIG_MIN_GUEST_CID 3u
 #define CONFIG_MAX_PORTS     6u  /* of the virtio console, beside itself */
 #define CONFIG_PORT_NAME_MAX 63u /* bytes */
+#define CONFIG_MMDS_IP       0xa9fea9feu /* 169.254.169.254 */
 
 enum config_cache { CACHE_UNSAFE, CACHE_WRITEBACK };
 /* Requests go through the event loop with either; ENGINE_ASYNC insists on
@@ -74,6 +75,16 @@ struct config_net {
     struct rate_limit_config tx;
 };
 
+/* The metadata service of the guest, on some of the network interfaces. */
+struct config_mmds {
+    bool present;
+    bool v2;
+    bool imds_compat;
+    uint32_t ip; /* host byte order */
+    size_t num_ids;
+    char *ids[CONFIG_MAX_NETS];
+};
+
 /* Where the monitor's own output goes. */
 struct config_output {
     bool logger; /* the section is there */
@@ -105,6 +116,7 @@ struct vm_config {
     uint32_t guest_cid;
     bool entropy; /* virtio-rng */
     struct config_balloon balloon;
+    struct config_mmds mmds;
     struct config_output output;
     /* The section "mote", beyond Firecracker's format. */
     bool virtio_console; /* the console's own output */
@@ -128,5 +140,8 @@ int config_load_text(struct vm_config *c, const char *text, size_t len,
 int config_check(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
 /* The same, and whether it is enough for a machine. Without KVM. */
 int config_validate(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
+
+/* Whether the interface is to have the metadata service. */
+bool config_mmds_serves(const struct vm_config *c, const char *id);
 
 #endif

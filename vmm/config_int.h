@@ -64,6 +64,11 @@ int config_balloon_field(struct config_ctx *x, const char *f,
 /* What only the whole configuration tells. */
 int config_balloon_validate(const struct vm_config *c,
                             struct errmsg *err) MUST_CHECK;
+/* config_mmds.c */
+int config_mmds_field(struct config_ctx *x, const char *f,
+                      json_t *v) MUST_CHECK;
+int config_mmds_check(const struct vm_config *c, struct errmsg *err) MUST_CHECK;
+void config_mmds_fini(struct config_mmds *m);
 /* config_output.c */
 int config_logger_field(struct config_ctx *x, const char *f,
                         json_t *v) MUST_CHECK;

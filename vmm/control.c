@@ -81,6 +81,17 @@ static int control_read_file(struct control *c, struct errmsg *err)
     return rc;
 }
 
+/* What the guest may read, with what --metadata says. */
+static int control_make_mmds(struct control *c, struct errmsg *err)
+{
+    const struct vmm_options *o = c->options;
+
+    c->mmds = mmds_new(o->mmds_limit ? o->mmds_limit : o->max_body);
+    if (!c->mmds)
+        return err_set(err, -ENOMEM, "out of memory");
+    return o->metadata ? mmds_load(c->mmds, o->metadata, err) : 0;
+}
+
 /* What can be known of a machine without making it. */
 static int control_check(const struct vm_config *config, struct errmsg *err)
 {
@@ -131,6 +142,7 @@ int control_machine_options(struct control *c, struct machine_options *out,
         .boot_timer = o->boot_timer,
         .cpu_offset = (int64_t)o->parent_cpu_us - (int64_t)o->start_cpu_us,
         .test_exit = o->test_exit,
+        .mmds = &c->mmds->service,
     };
     if (c->metrics)
         seccomp_tell_metrics(metrics_fd(c->metrics));
@@ -142,6 +154,7 @@ int control_boot(struct control *c, struct errmsg *err)
     struct machine_options mo;
     int rc = config_validate(&c->config, err);
 
+    mmds_configure(c->mmds, &c->config.mmds);
     if (rc == 0)
         rc = control_machine_options(c, &mo, err);
     if (rc == 0)
@@ -350,6 +363,7 @@ static void control_fini(struct control *c)
     c->machine = NULL;
     free(c->told_machine);
     control_output_fini(c);
+    mmds_free(c->mmds);
     evloop_free(c->loop);
     config_fini(&c->config);
     json_decref(c->doc);
@@ -407,6 +421,8 @@ int control_run(const struct vmm_options *o, struct log *log, uint64_t start_ns)
     if (control_open_log(&c, &err))
         return control_fail(&c, &err, EXIT_CODE_ARGUMENTS);
     rc = control_read_file(&c, &err);
+    if (rc == 0)
+        rc = control_make_mmds(&c, &err);
     if (rc == 0 && o->check && !c.to_load)
         rc = control_check(&c.config, &err);
     if (rc)

@@ -15,6 +15,7 @@
 #include "vmm/machine_metrics.h"
 #include "vmm/metric_rows.h"
 #include "vmm/metrics.h"
+#include "vmm/mmds.h"
 #include "vmm/options.h"
 #include "vmm/snapshot.h"
 
@@ -70,10 +71,11 @@ struct control {
     struct fork *fork;       /* the last one; NULL: none yet */
     struct api_server *api;  /* NULL: no control socket */
     struct metrics *metrics; /* NULL: none asked for */
-    int log_fd;              /* -1: standard error */
-    char *log_module;        /* what log->module points at; NULL: none */
-    int serial_fd;           /* -1: standard output */
-    uint32_t early_signal;   /* what ended us before there was a machine */
+    struct mmds *mmds;
+    int log_fd;            /* -1: standard error */
+    char *log_module;      /* what log->module points at; NULL: none */
+    int serial_fd;         /* -1: standard output */
+    uint32_t early_signal; /* what ended us before there was a machine */
     struct api_stat stats[API_MAX_ROUTES];
     bool ending; /* a last line is due, whatever the state */
     /* For the metrics, as told_*, which is what their last line said. */

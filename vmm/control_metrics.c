@@ -147,6 +147,7 @@ bool control_gather(void *arg, json_t *line)
     control_gather_values(c, line);
     control_gather_counts(c, line);
     machine_gather(c->machine, &c->told_machine, line);
+    mmds_gather(c->mmds, line);
     return true;
 }
 

@@ -408,6 +408,7 @@ static int load_machine(struct control *c, const struct load_args *l,
         rc = snap_mem_verify(&s->mem, s->mem_fd, l->mem_path, err);
     if (rc == 0)
         rc = control_machine_options(c, &mo, err);
+    mmds_configure(c->mmds, &config->mmds);
     return rc ? rc : machine_new(config, &mo, &saved, &c->machine, err);
 }
 

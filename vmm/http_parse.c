@@ -151,6 +151,8 @@ static void http_connection(struct http_parser *p, char *value)
 static int http_known_header(struct http_parser *p, const char *name,
                              char *value)
 {
+    if (p->on_header)
+        p->on_header(p->on_header_arg, name, value);
     if (!strcasecmp(name, "content-length"))
         return http_content_length(p, value);
     if (!strcasecmp(name, "transfer-encoding"))

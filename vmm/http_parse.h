@@ -37,8 +37,13 @@ enum http_event {
     HTTP_BAD,      /* `error` says why */
 };
 
+/* For each header line: both are gone after the call. */
+typedef void (*http_header_fn)(void *arg, const char *name, const char *value);
+
 struct http_parser {
     struct http_request req;
+    http_header_fn on_header; /* the user's, after the init; NULL: none */
+    void *on_header_arg;
     char error[160];
     /* private */
     size_t max_body;

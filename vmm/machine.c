@@ -330,6 +330,7 @@ static int machine_build_devices(struct machine *m, const struct vm_config *c,
         .mmio = m->mmio,
         .pages = &m->pages,
         .console_out_fd = m->options.console_out_fd,
+        .mmds = m->options.mmds,
     };
     int rc = machine_named(devices_new(&env, c, &m->devices, err));
 

@@ -19,6 +19,7 @@
 #include "vmm/stop.h"
 
 struct machine;
+struct mmds_service;
 
 struct machine_options {
     struct evloop *loop; /* borrowed; it outlives the machine */
@@ -34,6 +35,8 @@ struct machine_options {
     bool boot_timer;         /* the guest says when it has booted */
     int64_t cpu_offset;      /* us: CPU time before and beside this process's */
     bool test_exit;          /* test programs may end the VM with a result */
+    /* On the interfaces that the configuration names; borrowed. */
+    const struct mmds_service *mmds;
 };
 
 /* A machine that goes on from a saved state instead of booting. */

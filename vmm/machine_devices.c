@@ -142,7 +142,10 @@ static int devices_add_nets(struct device_set *set, const struct vm_config *c,
     int rc = 0;
 
     for (size_t i = 0; i < c->num_nets && rc == 0; i++) {
-        rc = machine_net_new(&set->env.vdev, &c->nets[i], &dev, err);
+        const struct mmds_service *mmds =
+            config_mmds_serves(c, c->nets[i].id) ? set->env.mmds : NULL;
+
+        rc = machine_net_new(&set->env.vdev, &c->nets[i], mmds, &dev, err);
         if (rc == 0)
             rc = devices_attach_as(set, dev, c->nets[i].id, err);
     }

@@ -18,6 +18,7 @@
 #include "vmm/register_pages.h"
 
 struct device_set;
+struct mmds_service;
 
 struct device_env {
     struct vdev_env vdev;
@@ -26,6 +27,7 @@ struct device_env {
     struct bus *mmio;
     const struct register_pages *pages;
     int console_out_fd;
+    const struct mmds_service *mmds; /* of the interfaces that have it */
 };
 
 /* How many windows a configuration takes. */

@@ -37,13 +37,15 @@ static int net_make_mac(uint8_t *mac, struct errmsg *err)
 }
 
 int machine_net_new(const struct vdev_env *env, const struct config_net *c,
+                    const struct mmds_service *mmds,
                     struct virtio_dev **out_dev, struct errmsg *err)
 {
     struct vnet_args args = {.id = c->id,
                              .mtu = c->mtu,
                              .without = c->without,
                              .rx = c->rx,
-                             .tx = c->tx};
+                             .tx = c->tx,
+                             .mmds = mmds};
     struct net_back *back = NULL;
     int rc = 0;
 

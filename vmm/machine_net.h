@@ -11,8 +11,12 @@
 #include "devices/virtio.h"
 #include "vmm/config.h"
 
-/* An inherited descriptor is owned by the device once this succeeded. */
+struct mmds_service;
+
+/* An inherited descriptor is owned by the device once this succeeded. `mmds`:
+ * the metadata service on this link, or NULL; borrowed. */
 int machine_net_new(const struct vdev_env *env, const struct config_net *c,
+                    const struct mmds_service *mmds,
                     struct virtio_dev **out_dev, struct errmsg *err) MUST_CHECK;
 
 #endif

@@ -138,6 +138,25 @@ static int opt_max_body(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_mmds_limit(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
+{
+    if (util_parse_u64(v, 1, OPT_MAX_BODY, &o->mmds_limit))
+        return err_set(err, -EINVAL,
+                       "--mmds-size-limit: %s is no number of bytes from 1 to "
+                       "%u",
+                       v, OPT_MAX_BODY);
+    return 0;
+}
+
+static int opt_metadata(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    (void)err;
+    o->metadata = v;
+    return 0;
+}
+
 static int opt_start_cpu_us(struct vmm_options *o, const char *v,
                             struct errmsg *err)
 {
@@ -256,6 +275,10 @@ static const struct option_row option_rows[] = {
      opt_fork_from},
     {"http-api-max-payload-size", "BYTES", "longest body (default 51200)",
      opt_max_body},
+    {"metadata", "FILE", "what the metadata service tells the guest, JSON",
+     opt_metadata},
+    {"mmds-size-limit", "BYTES", "of that (default: as a longest body)",
+     opt_mmds_limit},
     {"id", "ID", "name of this VM in log lines", opt_id},
     {"exit-file", "FILE", "new file for the reason of the end, as JSON",
      opt_exit_file},

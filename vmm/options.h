@@ -37,6 +37,8 @@ struct vmm_options {
     uint64_t max_body; /* bytes of a request's body */
     uint64_t ring0_ns; /* where ring0_given: it need not be measured */
     bool ring0_given;
+    uint64_t mmds_limit;  /* bytes of the guest's metadata; 0: max_body */
+    const char *metadata; /* a file; NULL: none */
     bool no_api;
     bool no_seccomp;
     bool as_firecracker; /* that is the name we were started under */

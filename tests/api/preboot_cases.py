@@ -150,11 +150,9 @@ def unsupported(t):
     disk = t.file("disk", size=MIB)
     for method, path in (("PUT", "/cpu-config"), ("PUT", "/pmem/a"),
                          ("PATCH", "/pmem/a"), ("PUT", "/hotplug/memory"),
-                         ("PATCH", "/hotplug/memory"), ("PUT", "/mmds/config"),
-                         ("PUT", "/mmds"), ("PATCH", "/mmds")):
+                         ("PATCH", "/hotplug/memory")):
         api.bad(method, path, {}, "not supported by this version")
-    for path in ("/hotplug/memory", "/mmds"):
-        api.bad("GET", path, None, "not supported by this version")
+    api.bad("GET", "/hotplug/memory", None, "not supported by this version")
     drive = {"drive_id": "a", "is_root_device": False, "path_on_host": disk}
     for path, body, word in (
             ("/drives/a", {**drive, "socket": "/s"}, "socket: not supported"),

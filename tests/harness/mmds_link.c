@@ -88,11 +88,15 @@ bool ml_hear(struct ml_link *l, struct mp_in *in)
     size_t len =
         l->next ? l->next(l->arg, f) : mmds_net_next(l->net, f, l->now);
 
+    bool segment;
+
     assert_true(l->next || owed == (len > 0));
     if (len == 0)
         return false;
     l->frames++;
-    return mp_take(f, len, in);
+    segment = mp_take(f, len, in);
+    assert_true(in->to_guest);
+    return segment;
 }
 
 void ml_take(struct ml_peer *p, const struct mp_in *in)

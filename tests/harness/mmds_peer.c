@@ -119,12 +119,12 @@ size_t mp_put_arp(uint8_t *frame, uint32_t ip)
     return 42;
 }
 
-static bool take_arp(const uint8_t *p, size_t len)
+static bool take_arp(const uint8_t *p, size_t len, struct mp_in *out)
 {
     mp_must(len >= 28 && get16(p) == 1 && get16(p + 2) == 0x0800);
     mp_must(p[4] == 6 && p[5] == 4 && get16(p + 6) == 2);
-    mp_must(get32(p + 14) == MP_IP && get32(p + 24) == MP_GUEST);
-    mp_must(!memcmp(p + 18, guest_mac, 6) && !(p[8] & 1));
+    mp_must(get32(p + 14) == MP_IP && !(p[8] & 1));
+    out->to_guest &= get32(p + 24) == MP_GUEST && !memcmp(p + 18, guest_mac, 6);
     return false;
 }
 
@@ -135,13 +135,15 @@ bool mp_take(const uint8_t *frame, size_t len, struct mp_in *out)
     size_t head;
     size_t n;
 
-    mp_must(len >= 60 && len <= 1514 && !memcmp(frame, guest_mac, 6));
+    mp_must(len >= 60 && len <= 1514);
+    out->to_guest = !memcmp(frame, guest_mac, 6);
     if (get16(frame + 12) == 0x0806)
-        return take_arp(ip, len - 14);
+        return take_arp(ip, len - 14, out);
     mp_must(get16(frame + 12) == 0x0800 && ip[0] == 0x45 && ip[9] == 6);
     n = get16(ip + 2);
     mp_must(n >= 40 && n <= len - 14 && get32(ip + 12) == MP_IP);
     mp_must(sum16(ip, 20, 0) == 0xffff && tcp_sum(ip, tcp, n - 20) == 0xffff);
+    out->to_guest &= get32(ip + 16) == MP_GUEST;
     head = (size_t)(tcp[12] >> 4) * 4;
     mp_must(head >= 20 && head <= n - 20);
     out->src_port = get16(tcp);

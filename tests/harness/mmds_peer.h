@@ -52,6 +52,7 @@ struct mp_in {
     uint16_t mss;
     const uint8_t *data;
     size_t len;
+    bool to_guest; /* it has the guest's own addresses */
 };
 
 /* False: it is an answer to ARP, a correct one. */

@@ -223,6 +223,7 @@ static void test_arp_is_answered_for_the_address_alone(void **state)
     assert_int_equal(mmds_frame_parse(f, len, MP_IP, false, &arp, &seg),
                      MMDS_IS_ARP);
     assert_false(mp_take(answer, mmds_put_arp(answer, &arp, MP_IP), &in));
+    assert_true(in.to_guest);
     f[21] = 2; /* an answer of the guest's */
     assert_int_equal(parse(f, len, false, &seg), MMDS_NOTHING);
     f[21] = 1;
