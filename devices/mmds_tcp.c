@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nothing is lost on the way to a guest's ring, but its kernel may drop. */
-#define TCP_RETRY_NS    200000000u
-#define TCP_MAX_TRIES   7u /* each waits twice as long: 51 s in all */
+/*
+ * Nothing is lost on the way to a guest's ring, but its kernel may drop; and
+ * where ring 0 is emulated an acknowledgement can take a while.
+ */
+#define TCP_RETRY_NS    500000000u
+#define TCP_MAX_TRIES   6u /* each waits twice as long: 63 s in all */
 #define TCP_MIN_MSS     64u
 #define TCP_DEFAULT_MSS 536u /* rfc9293 3.7.1 */
 #define TCP_MIN_WINDOW  1u   /* a closed window is probed by one byte */
