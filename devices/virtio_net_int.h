@@ -232,7 +232,10 @@ bool vnet_mmds_take(struct vnet *v, const struct virtio_net_hdr_v1 *hdr,
 int vnet_mmds_slice(struct vnet *v, struct vnet_write *w, uint32_t bytes);
 /* There may be room for answers. */
 void vnet_mmds_rx_room(struct vnet_pair *p);
+/* Sends nothing more: at a reset, and while the device rests. */
 void vnet_mmds_stop(struct vnet *v);
+/* Goes on after a rest, with what is owed. */
+void vnet_mmds_wake(struct vnet *v);
 /* Connections go with the driver that had them. */
 void vnet_mmds_reset(struct vnet *v);
 

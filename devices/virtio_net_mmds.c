@@ -145,7 +145,7 @@ static void vmmds_pump(struct vnet *v)
     uint64_t when;
     int rc;
 
-    if (!v->active || !p->running || vnet_rxq(p)->stopped)
+    if (!v->active || v->dev.resting || !p->running || vnet_rxq(p)->stopped)
         return;
     m->hungry = false;
     mmds_net_expire(m->net, now);
@@ -221,6 +221,12 @@ void vnet_mmds_stop(struct vnet *v)
     evloop_later_cancel(v->dev.env.loop, &v->mmds->soon);
     evloop_timer_cancel(v->dev.env.loop, &v->mmds->later);
     v->mmds->hungry = false;
+}
+
+void vnet_mmds_wake(struct vnet *v)
+{
+    if (v->mmds)
+        vmmds_pump(v);
 }
 
 void vnet_mmds_reset(struct vnet *v)

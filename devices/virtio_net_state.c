@@ -65,6 +65,7 @@ int vnet_rest(struct virtio_dev *dev)
     uint64_t now = util_now_ns();
 
     vnet_ctrl_stop(v);
+    vnet_mmds_stop(v);
     for (uint16_t i = 0; i < v->back->max_pairs; i++) {
         vnet_rx_stop(v->pairs[i]);
         vnet_tx_stop(v->pairs[i]);
@@ -102,6 +103,7 @@ void vnet_wake(struct virtio_dev *dev)
         v->back->ops->tx_flush(v->back, i); /* what was sent in part */
         vnet_rx_run(v->pairs[i]);
     }
+    vnet_mmds_wake(v);
     if (v->loaded)
         vnet_come_back(v);
 }

@@ -77,7 +77,7 @@
     ALLOW_IF(fcntl, 1, F_GETFL, "blocking or not")                             \
     ALLOW_IF(fcntl, 1, F_SETFL, "the same")                                    \
     ALLOW_IF(fcntl, 1, F_DUPFD_CLOEXEC, "a spare descriptor")                  \
-    ALLOW(getrandom, "virtio-rng, secrets of vsock")                           \
+    ALLOW(getrandom, "virtio-rng, secrets of vsock, tokens of metadata")       \
     ALLOW_IF(ioctl, 1, TUNSETOFFLOAD, "what the driver acked")                 \
     ALLOW_IF(ioctl, 1, TUNSETQUEUE, "queue pairs in use")                      \
     ALLOW_IF(ioctl, 1, TUNSETVNETHDRSZ, "header of a TAP")                     \

@@ -3,12 +3,14 @@
  * The network device over a network in memory: frames come and go, end in any
  * way, also across resets, with several queue pairs and the control queue. No
  * frame is larger than its room, no offload reaches a guest that declined it,
- * each popped chain goes back once or not at all.
+ * each popped chain goes back once or not at all. With a metadata service (an
+ * input of odd length) no frame to its address reaches the network.
  */
 #include "devices/virtio_net.h"
 
 #include "tests/fuzz/inline_loop.h"
 #include "tests/harness/fake_net.h"
+#include "tests/harness/mmds_peer.h"
 #include "tests/harness/ring_traffic.h"
 #include "vmm/le.h"
 
@@ -25,6 +27,8 @@ struct target {
     struct evloop *loop;
     struct fnet net;
     struct virtio_dev *dev;
+    struct mmds_counts counts;
+    struct mmds_service service;
     gpa_t pool;
     uint64_t features;
     bool indirect;
@@ -39,6 +43,28 @@ static const uint8_t bits[] = {
     VIRTIO_NET_F_MQ,         VIRTIO_NET_F_CTRL_GUEST_OFFLOADS,
     VIRTIO_NET_F_STATUS,     VIRTIO_RING_F_EVENT_IDX,
 };
+
+static int32_t respond(void *arg, const char *data, size_t len, bool full,
+                       struct mmds_response *out)
+{
+    (void)arg;
+    (void)data;
+    (void)full;
+    out->len = 4000;
+    out->data = calloc(1, out->len);
+    fuzz_must(out->data != NULL);
+    return (int32_t)len;
+}
+
+/* What opens a connection to the service, as one of the guest's frames. */
+static void put_syn(struct target *t, gpa_t gpa)
+{
+    const struct mp_out syn = {
+        .port = 7, .flags = MP_SYN, .window = 9000, .mss = 1000};
+    uint8_t frame[MP_FRAME];
+
+    fdrv_write(&t->d, gpa, frame, mp_put(frame, &syn));
+}
 
 static void attach(struct target *t)
 {
@@ -88,6 +114,10 @@ static void add_data(struct target *t, struct fuzz_in *in, uint16_t q)
 
         header(t, in, h);
         segs[n++] = (struct fdrv_seg){h, 12, false};
+    }
+    if (!rx && t->service.arg && fuzz_below(in, 2)) {
+        put_syn(t, t->pool + 1024);
+        segs[n++] = (struct fdrv_seg){t->pool + 1024, 62, false};
     }
     for (uint32_t k = 1 + fuzz_below(in, 4); k > 0; k--)
         segs[n++] = (struct fdrv_seg){t->pool + 1024 + fuzz_below(in, 4096),
@@ -142,6 +172,10 @@ static void forget_sent(struct target *t)
         const struct virtio_net_hdr_v1 *h = &t->net.out[i].hdr;
 
         fuzz_must(t->net.out[i].bytes <= NET_MAX_FRAME);
+        fuzz_must(!t->service.arg ||
+                  !mmds_frame_is_ours(
+                      t->net.out[i].data,
+                      min_u64(t->net.out[i].bytes, MMDS_HEAD_BYTES), MP_IP));
         fuzz_must(h->gso_type == 0 ||
                   (t->features & (1ull << VIRTIO_NET_F_CSUM)));
         free(t->net.out[i].data);
@@ -248,7 +282,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct fuzz_in in = {data, len};
     struct target *t = calloc(1, sizeof(*t));
-    const struct vnet_args args = {.id = "fuzz"};
+    struct vnet_args args = {.id = "fuzz"};
     struct vdev_env env = {0};
     uint32_t pick;
 
@@ -259,6 +293,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     env.loop = t->loop;
     fnet_init(&t->net, (uint16_t)(1 + fuzz_below(&in, NET_MAX_PAIRS)),
               fuzz_below(&in, 4) != 1, 1500);
+    if (len % 2) {
+        t->service =
+            (struct mmds_service){MP_IP, &t->counts, respond, &t->counts};
+        args.mmds = &t->service;
+    }
     fuzz_must(vnet_new(&env, &t->net.base, &args, &t->dev) == 0);
     pick = ~fuzz_u16(&in); /* by default all */
     for (uint32_t i = 0; i < sizeof(bits); i++) {
