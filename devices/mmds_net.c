@@ -22,6 +22,8 @@ struct mmds_net {
     uint32_t num_resets;
     struct mmds_seg resets[NET_MAX_RESETS];
     struct mmds_conn conns[MMDS_MAX_CONNS];
+    /* At the end: what was never needed is never touched. */
+    char in[MMDS_MAX_CONNS][MMDS_REQUEST_MAX];
 };
 
 int mmds_net_new(const struct mmds_service *service, uint32_t isn, uint16_t mss,
@@ -34,6 +36,8 @@ int mmds_net_new(const struct mmds_service *service, uint32_t isn, uint16_t mss,
     n->service = service;
     n->next_isn = isn;
     n->mss = mss;
+    for (size_t i = 0; i < MMDS_MAX_CONNS; i++)
+        n->conns[i].in = n->in[i];
     *out_net = n;
     return 0;
 }

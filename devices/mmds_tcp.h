@@ -51,12 +51,13 @@ struct mmds_conn {
     uint32_t out_seq;
     bool unread; /* nobody has looked at in[] since it changed */
     uint32_t in_len;
-    char in[MMDS_REQUEST_MAX]; /* of the request, in order */
+    char
+        *in; /* of the request, in order: MMDS_REQUEST_MAX bytes of the owner */
 };
 
 /*
- * A SYN for a free slot. `isn` is our first sequence number, `mss` what the
- * link takes.
+ * A SYN for a free slot, whose `in` is set. `isn` is our first sequence number,
+ * `mss` what the link takes.
  */
 void mmds_conn_open(struct mmds_conn *c, const struct mmds_seg *syn,
                     uint32_t isn, uint16_t mss, uint64_t now_ns);

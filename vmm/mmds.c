@@ -31,6 +31,8 @@ int mmds_load(struct mmds *m, const char *path, struct errmsg *err)
     json_t *doc = NULL;
     int rc = config_read_file(path, &doc, err);
 
+    if (rc && rc != -EINVAL)
+        return err_set(err, rc, "--metadata %s: %s", path, err_reason(rc));
     if (rc)
         return rc;
     rc = json_is_object(doc) ? mmds_store_put(&m->store, doc) : -EINVAL;

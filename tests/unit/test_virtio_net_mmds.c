@@ -21,6 +21,7 @@ struct rig {
     gpa_t pool;
     uint32_t size;
     uint32_t given; /* buffers, in the order of the ring */
+    uint16_t txq;   /* that the guest sends on */
     uint32_t tx_done;
     uint32_t heads[NG_QSIZE]; /* the buffer that a head stands for */
 };
@@ -44,10 +45,10 @@ static void rig_send(void *arg, const uint8_t *frame, size_t len)
                             {fdrv_put(d, frame, len, 8), (uint32_t)len, false}};
     uint32_t used;
 
-    fdrv_add(d, NG_TX, s, 2);
-    fdrv_kick(d, NG_TX);
+    fdrv_add(d, r->txq, s, 2);
+    fdrv_kick(d, r->txq);
     ng_settle(r->g);
-    ng_take(r->g, NG_TX, 1, &used);
+    ng_take(r->g, r->txq, 1, &used);
     r->tx_done++;
 }
 
@@ -99,6 +100,7 @@ static void rig_init(struct rig *r, uint64_t features, uint32_t size,
         args.vnet.mmds = &r->l.service;
     r->g = ng_new(&args);
     r->size = size;
+    r->txq = NG_TX;
     r->pool = fdrv_alloc(&r->g->d, (uint64_t)size * 250, 64);
 }
 
@@ -334,6 +336,49 @@ static void test_a_limited_network_does_not_limit_the_service(void **state)
     rig_fini(&r);
 }
 
+static void test_any_queue_pair_asks_and_the_first_is_answered(void **state)
+{
+    static const uint8_t two[] = {VIRTIO_NET_CTRL_MQ,
+                                  VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET, 2, 0};
+    struct ng_args args = {.pairs = 2,
+                           .features = MRG | NG_BIT(CTRL_VQ) | NG_BIT(MQ)};
+    struct rig r;
+
+    (void)state;
+    rig_init(&r, MRG, 2048, true);
+    ng_free(r.g);
+    args.vnet.mmds = &r.l.service;
+    r.g = ng_new(&args);
+    r.pool = fdrv_alloc(&r.g->d, (uint64_t)2048 * 250, 64);
+    rig_give(&r, 50);
+    assert_int_equal(ng_ctrl(r.g, 4, two, sizeof(two)), VIRTIO_NET_OK);
+    exchange(&r, 1000);
+    r.txq = 3;
+    exchange(&r, 1001);
+    assert_int_equal(r.g->net.num_out, 0);
+    rig_fini(&r);
+}
+
+static void test_at_rest_nothing_is_put_into_the_ring(void **state)
+{
+    struct rig r;
+    struct ml_peer p;
+    struct mp_in in;
+
+    (void)state;
+    rig_init(&r, MRG, 2048, true);
+    rig_give(&r, 50);
+    p = ml_dial(&r.l, 1000);
+    r.g->dev->resting = true;
+    ml_say(&p, 0, "500\n");
+    assert_false(ml_hear(&r.l, &in));
+    r.g->dev->resting = false;
+    ml_say(&p, 0, NULL); /* whatever moves it again */
+    ml_drain(&p);
+    assert_int_equal(p.got, 500);
+    rig_fini(&r);
+}
+
 static void test_a_frame_beyond_the_window_is_dropped(void **state)
 {
     static uint8_t text[20000];
@@ -365,6 +410,8 @@ int main(void)
         cmocka_unit_test(test_network_and_service_share_the_ring),
         cmocka_unit_test(test_a_reset_of_the_device_ends_connections),
         cmocka_unit_test(test_a_limited_network_does_not_limit_the_service),
+        cmocka_unit_test(test_any_queue_pair_asks_and_the_first_is_answered),
+        cmocka_unit_test(test_at_rest_nothing_is_put_into_the_ring),
         cmocka_unit_test(test_a_frame_beyond_the_window_is_dropped),
     };
 
