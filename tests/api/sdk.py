@@ -139,6 +139,11 @@ class Sdk:
                 "guest_mac": "AA:FC:00:00:00:01"})
         self.put("/vsock", {"guest_cid": 3, "uds_path": where("v.sock"),
                             "vsock_id": "1"}, OTHERS_S)
+        if tap:
+            self.put("/mmds/config", {"network_interfaces": ["1"],
+                                      "version": "V1",
+                                      "ipv4_address": "169.254.169.254"})
+            self.put("/mmds", {"a": 1}, OTHERS_S)
         self.put("/balloon", {"amount_mib": 0, "deflate_on_oom": True,
                               "stats_polling_interval_s": 1})
         self.action("InstanceStart")
@@ -160,6 +165,9 @@ class Sdk:
             self.call("PATCH", "/network-interfaces/1", {
                 "iface_id": "1", "rx_rate_limiter": {
                     "ops": {"size": 100, "refill_time": 100}}})
+            self.call("PATCH", "/mmds", {"b": 2}, OTHERS_S)
+            got = self.call("GET", "/mmds", limit=OTHERS_S, want=200)
+            assert got == {"a": 1, "b": 2}, got
         self.call("PATCH", "/balloon", {"amount_mib": 0}, OTHERS_S)
         self.call("GET", "/balloon", want=200)
         self.action("FlushMetrics")
