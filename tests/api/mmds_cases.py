@@ -198,6 +198,36 @@ def running(t):
     ends(t, vm)
 
 
+@case("mmds_config_travels_with_a_snapshot_and_data_do_not", kvm=True)
+def snapshot(t):
+    holder = network(t)
+    config = {"network_interfaces": ["a"], "version": "V2"}
+
+    def set_up(api):
+        interface(t, api)
+        api.ok("PUT", "/mmds/config", config)
+        api.ok("PUT", "/mmds", {"secret": 1})
+    vm, api = parked(t, set_up=set_up)
+    api.pause()
+    files = {"snapshot_path": t.path("state"), "mem_file_path": t.path("mem")}
+    api.ok("PUT", "/snapshot/create", files)
+    ends(t, vm)
+    t.check(b"secret" not in t.read("state"), "the data were saved")
+    vm, api = monitor(t)
+    interface(t, api)
+    api.ok("PUT", "/mmds/config", config)
+    api.bad("PUT", "/snapshot/load", files, "network-interfaces")
+    ends(t, vm)
+    vm, api = monitor(t)
+    api.ok("PUT", "/mmds", {"b": 2})  # that is allowed before a load
+    api.ok("PUT", "/snapshot/load", files)
+    t.eq(api.get("/vm/config")["mmds-config"], config, "configuration")
+    t.eq(api.get("/mmds"), {"b": 2}, "data")
+    api.ok("PATCH", "/mmds", {"c": 3})
+    holder.close()
+    ends(t, vm)
+
+
 @case("mmds_that_was_not_set_up_cannot_be_later", kvm=True)
 def not_set_up(t):
     vm, api = parked(t)

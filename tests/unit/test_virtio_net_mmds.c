@@ -369,11 +369,13 @@ static void test_at_rest_nothing_is_put_into_the_ring(void **state)
     rig_init(&r, MRG, 2048, true);
     rig_give(&r, 50);
     p = ml_dial(&r.l, 1000);
-    r.g->dev->resting = true;
     ml_say(&p, 0, "500\n");
+    while (ml_hear(&r.l, &in)) /* and is lost */
+        ;
+    assert_int_equal(fdrv_rest(&r.g->d), 0);
+    loop_run_for(r.g->loop, 700); /* longer than the service's patience */
     assert_false(ml_hear(&r.l, &in));
-    r.g->dev->resting = false;
-    ml_say(&p, 0, NULL); /* whatever moves it again */
+    fdrv_wake(&r.g->d);
     ml_drain(&p);
     assert_int_equal(p.got, 500);
     rig_fini(&r);
