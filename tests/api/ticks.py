@@ -114,8 +114,13 @@ def end(t, vm):
 def holds(vm):
     """What a process has: descriptors, mappings of files, threads."""
     base = f"/proc/{vm.pid}"
-    fds = sorted(os.readlink(f"{base}/fd/{n}").split(":")[0]
-                 for n in os.listdir(f"{base}/fd"))
+    fds = None
+    while fds is None:
+        try:
+            fds = sorted(os.readlink(f"{base}/fd/{n}").split(":")[0]
+                         for n in os.listdir(f"{base}/fd"))
+        except FileNotFoundError:
+            pass  # one was closed while we looked: look at all anew
     with open(f"{base}/maps", encoding="utf-8") as f:
         maps = sorted({x.split()[-1] for x in f if "/" in x})
     return fds, maps, len(os.listdir(f"{base}/task"))
