@@ -64,6 +64,12 @@ struct disk_ops {
     int (*refresh)(struct disk *disk);
     /* Whether the disk is stored in the file that `st` describes. */
     bool (*is_file)(const struct disk *disk, const struct stat *st);
+    /*
+     * Makes `to_fd`, an empty file, a copy that shares the storage until either
+     * is written. Nothing is in flight; blocks. -EOPNOTSUPP or -EXDEV where the
+     * file system cannot. NULL: never.
+     */
+    int (*clone)(struct disk *disk, int to_fd);
     void (*free)(struct disk *disk);
 };
 

@@ -442,10 +442,18 @@ static void align_free(struct disk *disk)
     free(a);
 }
 
+static int align_clone(struct disk *disk, int to_fd)
+{
+    const struct disk_align *a = container_of(disk, struct disk_align, base);
+
+    return a->lower->ops->clone(a->lower, to_fd);
+}
+
 static const struct disk_ops align_ops = {
     .submit = align_submit,
     .refresh = align_refresh,
     .is_file = align_is_file,
+    .clone = align_clone,
     .free = align_free,
 };
 

@@ -6,8 +6,10 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 /* Attempts in a row that move nothing before a request fails. */
 #define RAW_MAX_RETRIES 64u
@@ -258,10 +260,19 @@ static void raw_free(struct disk *disk)
     free(raw);
 }
 
+/* kernel: FICLONE takes what the page cache holds along */
+static int raw_clone(struct disk *disk, int to_fd)
+{
+    const struct disk_raw *raw = (const struct disk_raw *)disk; /* first */
+
+    return ioctl(to_fd, FICLONE, raw->fd) < 0 ? neg_errno() : 0;
+}
+
 const struct disk_ops disk_raw_ops = {
     .submit = raw_submit,
     .refresh = raw_refresh,
     .is_file = raw_is_file,
+    .clone = raw_clone,
     .free = raw_free,
 };
 

@@ -193,6 +193,11 @@ bool vblk_is_file(const struct virtio_dev *dev, const struct stat *st)
     return b->backing->disk->ops->is_file(b->backing->disk, st);
 }
 
+struct disk *vblk_disk(struct virtio_dev *dev)
+{
+    return ((struct vblk *)dev)->backing->disk; /* its first member */
+}
+
 /* --- the device ---------------------------------------------------------- */
 
 /* thread: vcpu */

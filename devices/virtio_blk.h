@@ -80,5 +80,7 @@ void vblk_set_rate_limit(struct virtio_dev *dev,
 /* Whether the disk is stored in the file that `st` describes: then a swap to
  * that file is a vblk_refresh_size(), since the file is locked. thread: io */
 bool vblk_is_file(const struct virtio_dev *dev, const struct stat *st);
+/* What is behind it now; nothing is in flight while it rests. Borrowed. */
+struct disk *vblk_disk(struct virtio_dev *dev);
 
 #endif

@@ -74,11 +74,10 @@ static void api_on_forked(void *arg, int rc, json_t *result,
 
 int api_fork(struct api_call *c)
 {
-    static const char *const fields[] = {"children", NULL};
+    static const char *const fields[] = {"children", "drives", NULL};
     int rc = api_only_fields(c, fields);
 
     if (rc == 0)
-        rc = control_fork(c->ctl, json_object_get(c->body, "children"),
-                          api_on_forked, c->ctl, &c->err);
+        rc = control_fork(c->ctl, c->body, api_on_forked, c->ctl, &c->err);
     return rc ? rc : API_LATER;
 }

@@ -67,8 +67,10 @@ struct control {
     struct machine *machine; /* NULL before it was started */
     json_t *to_load;         /* what the file's section snapshot-load says */
     struct snapshot_base base;
-    struct fork_wait *wait;  /* NULL: we wait for no fork */
-    struct fork *fork;       /* the last one; NULL: none yet */
+    struct fork_wait *wait; /* NULL: we wait for no fork */
+    struct fork *fork;      /* the last one; NULL: none yet */
+    fork_done_fn on_forked;
+    void *on_forked_arg;
     struct api_server *api;  /* NULL: no control socket */
     struct metrics *metrics; /* NULL: none asked for */
     struct mmds *mmds;
@@ -129,9 +131,10 @@ int control_save(struct control *c, const char *state_path,
 /* A fork_take_fn; `arg` is the control. */
 int control_take_fork(void *arg, int state_fd, int mem_fd, const char *text,
                       size_t len, struct errmsg *err) MUST_CHECK;
-/* `done` as in fork.h; the control keeps the fork. */
-int control_fork(struct control *c, json_t *children, fork_done_fn done,
-                 void *arg, struct errmsg *err) MUST_CHECK;
+/* `body` is that of PUT /mote/fork, `done` as in fork.h; the control keeps the
+ * fork. */
+int control_fork(struct control *c, json_t *body, fork_done_fn done, void *arg,
+                 struct errmsg *err) MUST_CHECK;
 /* What machines are made with, apart from their configuration. */
 int control_machine_options(struct control *c, struct machine_options *out,
                             struct errmsg *err) MUST_CHECK;

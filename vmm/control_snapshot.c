@@ -4,6 +4,7 @@
 #include "vmm/control_int.h"
 #include "vmm/cpu_state_x86.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -503,20 +504,52 @@ int control_take_fork(void *arg, int state_fd, int mem_fd, const char *text,
     return rc;
 }
 
-int control_fork(struct control *c, json_t *children, fork_done_fn done,
-                 void *arg, struct errmsg *err)
+/* Out of memory: the document tells the old path, the drive has the new one. */
+static void control_on_moved(void *arg, const char *drive_id, const char *path)
+{
+    struct control *c = arg;
+    json_t *item = config_doc_item(c->doc, "drives", "drive_id", drive_id);
+
+    (void)json_object_set_new(item, "path_on_host", json_string(path));
+    for (size_t i = 0; i < c->config.num_drives; i++) {
+        struct config_drive *d = &c->config.drives[i];
+        char *copy = !strcmp(d->id, drive_id) ? strdup(path) : NULL;
+
+        if (copy) {
+            free(d->path);
+            d->path = copy;
+        }
+    }
+    log_msg(c->log, LOG_INFO, "drive %s goes on in %s", drive_id, path);
+}
+
+static void control_on_forked(void *arg, int rc, json_t *result,
+                              const struct errmsg *err)
+{
+    struct control *c = arg;
+
+    c->on_forked(c->on_forked_arg, rc, result, err);
+}
+
+int control_fork(struct control *c, json_t *body, fork_done_fn done, void *arg,
+                 struct errmsg *err)
 {
     json_t *doc = control_doc_to_save(c);
     const struct fork_args args = {
         .loop = c->loop,
         .machine = c->machine,
+        .config = &c->config,
         .doc = doc,
-        .children = children,
-        .done = done,
-        .arg = arg,
+        .children = json_object_get(body, "children"),
+        .drives = json_object_get(body, "drives"),
+        .done = control_on_forked,
+        .moved = control_on_moved,
+        .arg = c,
     };
     int rc = doc ? 0 : err_set(err, -ENOMEM, "out of memory");
 
+    c->on_forked = done;
+    c->on_forked_arg = arg;
     fork_free(c->fork); /* the last one is over, or we would not be asked */
     c->fork = NULL;
     if (rc == 0)

@@ -30,9 +30,13 @@ typedef void (*fork_done_fn)(void *arg, int rc, json_t *result,
 struct fork_args {
     struct evloop *loop;
     struct machine *machine;
+    const struct vm_config *config; /* of the machine, as is `doc` */
     json_t *doc;      /* the configuration that goes with the state */
     json_t *children; /* [{socket, and fields of PUT /snapshot/load}] */
+    json_t *drives;   /* [{drive_id, clone_paths, next_path}] or NULL */
     fork_done_fn done;
+    /* The machine's drive has another file from now on. */
+    void (*moved)(void *arg, const char *drive_id, const char *path);
     void *arg;
 };
 

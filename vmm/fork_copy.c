@@ -285,6 +285,7 @@ static int copy_next_round(struct fork_copy *c)
         /* They are copied with the rest. */
         for (uint64_t i = 0; i < d->words && pages > 0; i++)
             d->bits[i] |= c->work[i];
+        c->hurry(c->arg);
         copy_stop(c, copy_on_last_stop);
         return 0;
     }

@@ -26,6 +26,8 @@ struct fork_copy {
     struct evloop *loop;
     /* Adds to the saved state what the machine does not know. 0 or -errno. */
     int (*save_more)(void *arg, struct state_out *out, struct errmsg *err);
+    /* Right before the last stop. */
+    void (*hurry)(void *arg);
     fork_copy_fn done;
     void *arg;
     /* results */

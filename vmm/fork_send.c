@@ -101,8 +101,8 @@ static void send_request(struct fork_send *s)
 static void send_on_answer(struct fork_send *s)
 {
     uint32_t code = get_le32(s->answer);
-    uint64_t len = min_u64(get_le32(s->answer + 4),
-                           sizeof(s->answer) - FORK_ANSWER_BYTES);
+    uint64_t len =
+        min_u64(get_le32(s->answer + 4), sizeof(s->answer) - FORK_ANSWER_BYTES);
 
     if (code == 0) {
         send_end(s, 0);

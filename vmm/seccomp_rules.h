@@ -114,6 +114,7 @@
     ALLOW(fsync, "a snapshot is on disk before anybody is told")               \
     ALLOW(rename, "it takes its place")                                        \
     ALLOW(link, "the one before keeps a name until then")                      \
+    ALLOW_IF(ioctl, 1, FICLONE, "a fork: its children's disks")                \
     ALLOW(memfd_create, "a fork's copy of the memory")                         \
     ALLOW_IF(fcntl, 1, F_ADD_SEALS, "which nobody changes any more")
 

@@ -224,16 +224,24 @@ def disk(t):
     wait_ticks(vm, 3)
     (kid, kid_api, path), = waiting(t)
     before = holds(kid)
-    child = fork(t, api, [path])["children"][0]
+    api.pause()
+
+    def ask(child):
+        r = api.call("PUT", "/mote/fork", {"children": [child],
+                                           "drives": [{"drive_id": "d"}]})
+        t.eq(r.status, 200, r.body)
+        return r.json["children"][0]
+
+    child = ask({"socket": path})
     t.eq(child["ok"], False, "a child that shares a disk")
     t.check(t.path("disk") in child["error"], child["error"])
     t.eq(kid_api.state(), "Not started", "state of the child")
     t.eq(holds(kid), before, "what the child holds")
-    api.pause()
     with open(t.path("disk"), "rb") as f:
         t.file("copy", f.read())
-    good_fork(t, api, [{"socket": path, "drive_overrides": [
-        {"drive_id": "d", "path_on_host": t.path("copy")}]}])
+    t.eq(ask({"socket": path, "drive_overrides": [
+        {"drive_id": "d", "path_on_host": t.path("copy")}]})["ok"], True,
+        "a child with a copy")
     api.resume()
     wait_first(kid, 40)
     wait_ticks(vm, 40)
