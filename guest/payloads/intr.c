@@ -41,6 +41,7 @@ extern const char intr_stubs[];
 volatile uint32_t intr_count[INTR_VECTORS];
 volatile uint32_t intr_expected = INTR_VECTORS;
 volatile uint64_t intr_last_rip;
+void (*volatile intr_hook)(uint64_t vector);
 
 static struct idt_gate intr_idt[INTR_VECTORS];
 
@@ -86,6 +87,8 @@ void intr_dispatch(const struct intr_frame *f)
     intr_last_rip = f->rip;
     intr_count[f->vector]++;
     if (f->vector >= INTR_FIRST) {
+        if (intr_hook)
+            intr_hook(f->vector);
         if (f->vector != INTR_SPURIOUS)
             lapic_eoi();
         return;

@@ -28,6 +28,8 @@ struct intr_frame {
 
 /* How often each vector came. */
 extern volatile uint32_t intr_count[INTR_VECTORS];
+/* Called for each interrupt, if set. */
+extern void (*volatile intr_hook)(uint64_t vector);
 /* An exception that is expected; the handler returns behind it. */
 extern volatile uint32_t intr_expected;
 extern volatile uint64_t intr_last_rip;
