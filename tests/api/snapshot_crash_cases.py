@@ -80,12 +80,14 @@ def put_back(t):
 @case("BL_082_killed_at_random_moments_of_a_save")
 def kills(t):
     chance = random.Random(SEED)
-    vm, api, _ = source(t)
-    began = time.monotonic()
-    api.ok("PUT", "/snapshot/create", create_body(t))
-    whole = time.monotonic() - began
+    vm, _, _ = source(t)
     ends(t, vm)
     kept(t)
+    vm, api = load(t, resume_vm=False)
+    began = time.monotonic()
+    api.ok("PUT", "/snapshot/create", create_body(t, "other"))
+    whole = time.monotonic() - began
+    vm.kill()
     old = State.read(t.path("snap.state")).id
     seen = {"old": 0, "new": 0}
     for _ in range(KILLS):
