@@ -306,17 +306,17 @@ static void cpu_msrs_order(struct cpu_msrs *m, uint64_t tsc_ahead)
 
 /*
  * KVM takes a time stamp counter that is within a second of the one it expects
- * for an attempt to bring vCPUs into step, and goes on with its own. From a
- * fresh VM it expects nearly 0: a guest that was saved in its first second
- * would see its counter go back. So the first vCPU is first told a value that
- * is far from any; the others are to fall into step with it.
+ * for an attempt to bring vCPUs into step, and goes on with its own: that of a
+ * fresh VM is nearly 0. So the first vCPU is first told a value that is far
+ * from any, and the others fall into step with it.
  * kvm: kvm_synchronize_tsc(); better from Linux 6.7 on
  */
 static void cpu_tsc_leave_step(int fd, const struct cpu_msrs *m)
 {
     union cpu_msr_batch b;
 
-    if (m->e[0].index != MSR_IA32_TSC)
+    /* 0 falls into step whatever there is. */
+    if (m->e[0].index != MSR_IA32_TSC || m->e[0].data == 0)
         return;
     memset(&b, 0, sizeof(b));
     b.head.nmsrs = 1;
