@@ -45,6 +45,7 @@ lane() {
             tests/mainline/lane.sh
         ;;
     soak-vsock) tests/e2e/run.sh soak ;;
+    soak-snapshots) CYCLES=200 tests/api/run.sh --filter 'snap_chain*' ;;
     *)
         echo "run.sh: no lane $1" >&2
         return 2
@@ -55,7 +56,7 @@ lane() {
 case "${1:-}" in
 check) lanes=$check_lanes ;;
 test) lanes="$check_lanes $kvm_lanes" ;;
-soak) lanes='build-gcc kernel soak-vsock' ;;
+soak) lanes='build-gcc kernel soak-vsock soak-snapshots' ;;
 lane)
     shift
     lanes=$*

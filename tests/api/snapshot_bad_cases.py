@@ -332,11 +332,12 @@ def cpu(t):
         return change
 
     r.edited(vendor, "another vendor", "CentaurHntel")
-    r.edited(feature(0x80000001, 3, 30), "features that this host lacks",
-             "0x80000001.0:edx[30]")
+    # A bit that no CPU has.
+    r.edited(feature(0x1, 2, 16), "features that this host lacks",
+             "0x1.0:ecx[16]")
     # That flag is for whoever knows better.
     state = State.read(t.path("snap.state"))
-    feature(0x80000001, 3, 30)(state)
+    feature(0x1, 2, 16)(state)
     state.write(t.path("edited.state"))
     copy, copy_api = monitor(t)
     reply = copy_api.call("PUT", "/snapshot/load", load_body(
