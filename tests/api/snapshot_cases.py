@@ -270,11 +270,11 @@ def copy_file(t, old, new):
         return t.file(new, f.read())
 
 
-@case("snap_chain_of_disk_writes_loses_and_doubles_nothing")
-def disk(t):
+def disk_chain(t, cycles):
+    """Each link goes on with a copy of the disk of the one before."""
     vm, api = disk_source(t)
     said = b""
-    for i in range(FEWER):
+    for i in range(cycles):
         wait_first(vm, 2)
         save(api, resume=False)
         said += drain(vm)
@@ -289,6 +289,12 @@ def disk(t):
     ticks = (said + vm.out).count(b"\n") - 1
     end(t, vm)
     check_disk(t, t.path(name), ticks)
+
+
+CASES.add("snap_chain_of_disk_writes_loses_and_doubles_nothing", disk_chain,
+          FEWER)
+CASES.add("BL_095_what_was_written_before_each_of_five_loads_is_kept",
+          disk_chain, 5)
 
 
 @case("BL_084_missing_disk_put_back")
