@@ -69,7 +69,8 @@ def sample(t, document, schema):
     if schema["type"] == "object":
         return {name: sample(t, document, inner)
                 for name, inner in schema.get("properties", {}).items()}
-    return {"boolean": True, "integer": 1, "string": "a"}[schema["type"]]
+    return {"boolean": True, "integer": 1, "string": "a",
+            "array": []}[schema["type"]]
 
 
 def body_of(t, document, schema, *more):
