@@ -224,7 +224,8 @@ TEST_ARCHIVES = $(LIB_ROOT) $(LIB_BOOT) $(LIB_DEVICES) $(LIB_CORE) \
                 $(LIB_MOTE) $(LIB_BASE)
 # Modules of the agent that stand alone, so that the host can test them.
 AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
-                    guest/agent/start.c guest/agent/words.c)
+                    guest/agent/start.c guest/agent/words.c \
+                    guest/agent/restore_parse.c)
 # And of the jailer: what needs no root.
 JAIL_PURE = $(call objs,$(addprefix tools/jail/,options.c cgroup_plan.c path.c \
                                   remove.c))

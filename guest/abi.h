@@ -115,6 +115,7 @@ enum mote_frame_type {
     MOTE_T_THAW = 0x0c,       /* 7 */
     MOTE_T_MOUNT = 0x0d,      /* 7 */
     MOTE_T_UNMOUNT = 0x0e,    /* 7 */
+    MOTE_T_RESTORE = 0x0f,    /* become a clone of one's own: OK, with NOTEs */
     MOTE_T_FORWARD = 0x10,    /* 7: to a TCP or Unix address in the guest */
     MOTE_T_LISTEN = 0x11,     /* 7: the other way round */
     MOTE_T_WATCH = 0x12,      /* 7: file events */
@@ -203,13 +204,15 @@ enum mote_attr_type {
     MOTE_ATTR_TEXT = 0x0031,  /* text, one line for people */
     MOTE_ATTR_ERRNO = 0x0032, /* u32: Linux errno behind it, if any */
 
-    /* READY, PING, POWER, CLOCK_SET */
+    /* READY, PING, POWER, CLOCK_SET, RESTORE */
     MOTE_ATTR_AGENT = 0x0040,     /* text: version of the agent program */
     MOTE_ATTR_KERNEL = 0x0041,    /* text: uname release */
     MOTE_ATTR_BOOT_MARK = 0x0042, /* struct mote_boot_mark, repeated */
     MOTE_ATTR_TOKEN = 0x0043,     /* bytes, <= 64; returned as sent */
     MOTE_ATTR_POWER = 0x0044,     /* u8: enum mote_stop */
     MOTE_ATTR_TIME_NS = 0x0045,   /* u64: nanoseconds since 1970 UTC */
+    MOTE_ATTR_SEED = 0x0046, /* bytes, <= 64: random, for the kernel's pool */
+    MOTE_ATTR_NOTE = 0x0047, /* text, repeated: a line on what did not work */
 
     /* NET_CONFIG */
     MOTE_ATTR_IF_NAME = 0x0100,  /* text: which interface */
@@ -222,6 +225,9 @@ enum mote_attr_type {
     MOTE_ATTR_SEARCH = 0x0107,   /* text, repeated: search domain */
     MOTE_ATTR_HOSTNAME = 0x0108, /* text, <= 64 bytes */
     MOTE_ATTR_FLUSH = 0x0109,    /* u8: 1 = first drop old addresses */
+
+    /* RESTORE: repeated, each a NET_CONFIG in itself (attributes inside) */
+    MOTE_ATTR_INTERFACE = 0x010a,
 };
 
 /* Whom a signal goes to. */
@@ -319,6 +325,7 @@ enum mote_error {
 
 #define MOTE_TAG_MAX   255u
 #define MOTE_TOKEN_MAX 64u
+#define MOTE_SEED_MAX  64u
 
 /* Bytes of standard input the agent holds for a command that reads slowly.
  * Once full it stops reading the connection, SIGNAL included: use KILL. */

@@ -20,6 +20,7 @@
 
 struct cmd;
 struct conn;
+struct restore;
 
 struct agent_mark {
     uint32_t id;
@@ -31,6 +32,8 @@ struct agent {
     struct pool pool;
     bool is_init;     /* PID 1 of a machine: may mount, power off, set clocks */
     bool may_net;     /* may change network interfaces */
+    bool reset_is_restore; /* tests: ECONNRESET on any socket is one */
+    const char *hook_dir;  /* what RESTORE runs; NULL: it is refused */
     bool closed_some; /* descriptors became free in this batch */
     int port_fd;      /* /dev/port, to tell the monitor boot marks, or -1 */
     int null_fd;      /* /dev/null, for commands without standard input */
@@ -45,6 +48,7 @@ struct agent {
     struct conn *dead;  /* closed, to be freed after the batch */
     struct cmd *cmds;
     struct cmd *dead_cmds;
+    struct restore *restore; /* the one that runs, or NULL */
     struct loop_timer power_timer;
     uint8_t power_kind;
     unsigned int mark_count;

@@ -418,6 +418,10 @@ void cmd_gone(struct conn *conn)
     if (!cmd)
         return;
     cmd_leave(cmd);
+    if (conn->reset) { /* nobody went: it lives on, its input just waits */
+        cmd_maybe_dead(cmd);
+        return;
+    }
     cmd->in.eof = true;
     cmd_in_end(&cmd->in);
     if (!cmd->detached && !cmd->tree.reaped) {

@@ -8,7 +8,10 @@
  *    processes write later is read and thrown away, so that they live on.
  *  - Backpressure: output is not read while the connection is full, the
  *    connection is not read while the queue of standard input is.
- *  - A host that goes away before EXIT ends the tree, unless detached.
+ *  - A host that goes away before EXIT ends the tree, unless detached. A
+ *    connection that was reset because the machine was restored ends nothing:
+ *    the command runs on without a client, what it writes is thrown away, its
+ *    input and its terminal stay open and bring nothing.
  */
 #ifndef GUEST_AGENT_CMD_H
 #define GUEST_AGENT_CMD_H

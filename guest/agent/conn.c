@@ -18,10 +18,39 @@ bool conn_full(const struct conn *conn)
     return conn->out_length - conn->out_at >= CONN_HIGH_WATER;
 }
 
-void conn_vanish(struct conn *conn)
+/*
+ * A restored machine finds all its connections reset by the transport. Only
+ * that gives a vsock socket which was connected the error ECONNRESET: a host
+ * that goes away, whichever way, is the end of its stream. Reading says
+ * ENOTCONN then; the socket keeps its own error until it is asked.
+ */
+static bool conn_was_reset(const struct conn *conn, int error)
 {
+    int domain = 0;
+    socklen_t length = sizeof(domain);
+
+    if (conn->state == CONN_HELLO ||
+        getsockopt(conn->source.fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) <
+            0 ||
+        (domain != AF_VSOCK && !conn->agent->reset_is_restore))
+        return false;
+    length = sizeof(error);
+    return error == ECONNRESET || (getsockopt(conn->source.fd, SOL_SOCKET,
+                                              SO_ERROR, &error, &length) == 0 &&
+                                   error == ECONNRESET);
+}
+
+/* It ended, with this errno value of the last call or 0. */
+static void conn_lost(struct conn *conn, int error)
+{
+    conn->reset = conn_was_reset(conn, error);
     conn->ops->gone(conn);
     conn_close(conn);
+}
+
+void conn_vanish(struct conn *conn)
+{
+    conn_lost(conn, 0);
 }
 
 static void conn_dirty(struct conn *conn)
@@ -92,7 +121,7 @@ static void conn_flush(struct conn *conn)
     if (length > 0) {
         sent = conn_push(conn, conn->out + conn->out_at, length);
         if (sent < 0) {
-            conn_vanish(conn);
+            conn_lost(conn, errno);
             return;
         }
         conn->out_at += (size_t)sent;
@@ -143,7 +172,7 @@ int conn_send_from(struct conn *conn, uint8_t type, int fd, size_t max)
         ssize_t taken = conn_push(conn, scratch, total);
 
         if (taken < 0) {
-            conn_vanish(conn);
+            conn_lost(conn, errno);
             return (int)got;
         }
         sent = (size_t)taken;
@@ -317,7 +346,7 @@ static void conn_receive(struct conn *conn, size_t room)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return; /* e.g. a connect that failed shows at the next event */
     if (got <= 0) {
-        conn_vanish(conn);
+        conn_lost(conn, got < 0 ? errno : 0);
         return;
     }
     conn_feed(conn, bytes, (size_t)got);

@@ -48,6 +48,7 @@ struct conn {
     bool dirty;      /* in agent->dirty */
     bool blocked;    /* the socket took no more */
     bool shut;       /* our sending side is shut down */
+    bool reset;      /* it did not end: the machine was restored elsewhere */
     /* input */
     uint8_t head[CODEC_HEADER];
     uint8_t head_length;

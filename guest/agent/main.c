@@ -17,6 +17,7 @@
 
 #include "guest/agent/boot.h"
 #include "guest/agent/cmd.h"
+#include "guest/agent/restore.h"
 #include "guest/agent/server.h"
 #include "guest/agent/tree.h"
 
@@ -30,11 +31,13 @@ static const char main_usage[] =
     "serves the agent protocol on a Unix socket.\n"
     "  --test-ready PATH  Unix socket to send READY to\n"
     "  --test-cgroups DIR make the commands' cgroups in DIR (version 2)\n"
-    "  --test-net         allow NET_CONFIG (in a network namespace of yours)\n";
+    "  --test-net         allow NET_CONFIG (in a network namespace of yours)\n"
+    "  --test-restore DIR allow RESTORE, with the programs of DIR\n"
+    "  --test-reset       take ECONNRESET for a restored machine's reset\n";
 
 struct main_options {
-    const char *socket, *ready, *cgroups;
-    bool net;
+    const char *socket, *ready, *cgroups, *hooks;
+    bool net, reset;
 };
 
 static bool main_parse(int argc, char **argv, struct main_options *out)
@@ -43,6 +46,10 @@ static bool main_parse(int argc, char **argv, struct main_options *out)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--test-net") == 0)
             out->net = true;
+        else if (strcmp(argv[i], "--test-reset") == 0)
+            out->reset = true;
+        else if (strcmp(argv[i], "--test-restore") == 0 && i + 1 < argc)
+            out->hooks = argv[++i];
         else if (strcmp(argv[i], "--test-socket") == 0 && i + 1 < argc)
             out->socket = argv[++i];
         else if (strcmp(argv[i], "--test-ready") == 0 && i + 1 < argc)
@@ -68,8 +75,10 @@ static void main_reap(struct loop_source *source, uint32_t events)
 
     (void)events;
     (void)!read(source->fd, &info, sizeof(info));
-    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-        cmd_reaped(agent, pid, status, &usage);
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+        if (!restore_reaped(agent, pid, status))
+            cmd_reaped(agent, pid, status, &usage);
+    }
     if (agent->left_cgroup_count > 0)
         tree_sweep(agent);
 }
@@ -171,6 +180,8 @@ int main(int argc, char **argv)
         return 2;
     }
     agent.may_net = agent.is_init || options.net;
+    agent.hook_dir = agent.is_init ? RESTORE_HOOKS : options.hooks;
+    agent.reset_is_restore = options.reset;
     if (agent.is_init)
         boot_run(&agent);
     err = main_prepare(&agent);

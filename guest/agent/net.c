@@ -12,17 +12,18 @@
 #include <unistd.h>
 
 #include "guest/agent/ops.h"
+#include "guest/agent/resolver.h"
 #include "guest/agent/rtnl.h"
 
 #define NET_MAC_BYTES  6u
-#define NET_RESOLV     "/etc/resolv.conf"
-#define NET_RESOLV_RUN "/run/mote-resolv.conf"
+#define NET_ARP_NOTIFY "/proc/sys/net/ipv4/conf/all/arp_notify"
 
 /* The attributes of a NET_CONFIG that occur once. */
 struct net_request {
     char name[IFNAMSIZ];
     char hostname[65];
-    bool has_mac, set_mac, has_resolver, flush;
+    bool has_mac, set_mac, has_address, has_resolver, flush;
+    bool renew; /* the machine came out of a snapshot */
     uint8_t mac[NET_MAC_BYTES];
     uint8_t new_mac[NET_MAC_BYTES];
     uint32_t mtu;
@@ -77,14 +78,27 @@ static int net_find(int fd, const struct net_request *request)
     return search.index ? search.index : -ENODEV;
 }
 
-static int net_link(int fd, int index, const struct net_request *request)
+/* Up or down. */
+static int net_switch(int fd, int index, unsigned int flags)
 {
     struct rtnl_message m;
 
     rtnl_begin(&m, RTM_NEWLINK, 0, sizeof(m.link));
     m.link.ifi_index = index;
-    m.link.ifi_flags = IFF_UP;
+    m.link.ifi_flags = flags;
     m.link.ifi_change = IFF_UP;
+    return rtnl_talk(fd, &m);
+}
+
+/* Leaves it as it is, up or down. */
+static int net_link(int fd, int index, const struct net_request *request)
+{
+    struct rtnl_message m;
+
+    if (!request->set_mac && request->mtu == 0)
+        return 0;
+    rtnl_begin(&m, RTM_NEWLINK, 0, sizeof(m.link));
+    m.link.ifi_index = index;
     if (request->set_mac)
         rtnl_add(&m, IFLA_ADDRESS, request->new_mac, NET_MAC_BYTES);
     if (request->mtu > 0)
@@ -206,59 +220,6 @@ void net_loopback(void)
     close(fd);
 }
 
-/* ---- the resolver's file ------------------------------------------------ */
-
-static void net_text_ip(struct text *t, const struct mote_ip *ip)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < net_address_bytes(ip->family); i++) {
-        uint8_t byte = ip->address[i];
-
-        if (ip->family == 4) {
-            if (i > 0)
-                text_add(t, ".");
-            text_add_number(t, byte);
-            continue;
-        }
-        if (i > 0 && i % 2 == 0)
-            text_add(t, ":");
-        text_add_bytes(t, &digits[byte >> 4], 1);
-        text_add_bytes(t, &digits[byte & 15], 1);
-    }
-}
-
-static int net_write(const char *path, const struct text *t)
-{
-    int fd =
-        open(path,
-             O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-             0644);
-    int err = 0;
-
-    if (fd < 0)
-        return -errno;
-    if (write(fd, t->line, t->length) != (ssize_t)t->length)
-        err = -EIO;
-    close(fd);
-    return err;
-}
-
-static int net_resolver(const struct text *t)
-{
-    int err = net_write(NET_RESOLV, t);
-
-    if (err == -ELOOP && unlink(NET_RESOLV) == 0) /* a resolver daemon's link */
-        err = net_write(NET_RESOLV, t);
-    if (err != -EROFS)
-        return err;
-    /* A read-only root: lay it over, if there is a file to lay it over. */
-    err = net_write(NET_RESOLV_RUN, t);
-    if (err == 0 && mount(NET_RESOLV_RUN, NET_RESOLV, NULL, MS_BIND, NULL) < 0)
-        err = -errno;
-    return err;
-}
-
 /* ---- the request -------------------------------------------------------- */
 
 static int net_copy_text(const struct codec_attr *a, char *to, size_t size)
@@ -295,6 +256,7 @@ static int net_attr(struct net_request *request, const struct codec_attr *a)
     case MOTE_ATTR_MTU:
         return codec_attr_u32(a, &request->mtu);
     case MOTE_ATTR_ADDRESS:
+        request->has_address = true;
         return codec_attr_ip(a, &ip);
     case MOTE_ATTR_ROUTE:
         return codec_attr_route(a, &route);
@@ -329,90 +291,142 @@ static int net_parse(const uint8_t *data, size_t length,
     return err < 0 ? ops_refuse_attr(r, "NET_CONFIG", err) : 0;
 }
 
-/* Addresses first: routes need them. `what` tells what failed. */
-static int net_apply(int fd, int index, const struct net_request *request,
-                     const char **what)
+/* What is walked in turn: routes need addresses. IPv6 has none while the
+ * interface is down. */
+enum net_pass { NET_IPV4, NET_IPV6, NET_ROUTES };
+
+static int net_pass(int fd, int index, const struct net_request *request,
+                    enum net_pass pass)
 {
-    static const uint16_t passes[] = {MOTE_ATTR_ADDRESS, MOTE_ATTR_ROUTE};
     struct codec_iter it;
     struct codec_attr a;
     struct mote_route route;
     struct mote_ip ip;
-    int err;
+    int err = 0;
 
-    *what = "NET_CONFIG: interface";
-    err = net_link(fd, index, request);
-    if (err == 0 && request->flush)
-        err = net_flush(fd, index);
-    for (size_t pass = 0; pass < 2; pass++) {
-        codec_iter_init(&it, request->data, request->length);
-        while (err == 0 && codec_iter_next(&it, &a) > 0) {
-            if (a.type != passes[pass])
-                continue;
-            *what = pass == 0 ? "NET_CONFIG: address" : "NET_CONFIG: route";
-            if (pass == 0 && codec_attr_ip(&a, &ip) == 0)
-                err = net_address(fd, index, &ip);
-            else if (pass == 1 && codec_attr_route(&a, &route) == 0)
-                err = net_route(fd, index, &route);
-        }
+    codec_iter_init(&it, request->data, request->length);
+    while (err == 0 && codec_iter_next(&it, &a) > 0) {
+        if (pass != NET_ROUTES && a.type == MOTE_ATTR_ADDRESS &&
+            codec_attr_ip(&a, &ip) == 0 &&
+            (ip.family == 4) == (pass == NET_IPV4))
+            err = net_address(fd, index, &ip);
+        else if (pass == NET_ROUTES && a.type == MOTE_ATTR_ROUTE &&
+                 codec_attr_route(&a, &route) == 0)
+            err = net_route(fd, index, &route);
     }
     return err;
 }
 
-static int net_write_resolver(const struct net_request *request)
+/*
+ * Whether the kernel tells the network (by a gratuitous ARP) of its addresses
+ * when an interface comes up. Packet sockets would do it as well; the tiny
+ * kernel has none. The sign that was there, or 0.
+ */
+static char net_announce(char on)
 {
-    struct codec_iter it;
-    struct codec_attr a;
-    struct mote_ip ip;
-    struct text t;
+    int fd = open(NET_ARP_NOTIFY, O_RDWR | O_CLOEXEC);
+    char before = 0;
 
-    text_init(&t);
-    codec_iter_init(&it, request->data, request->length);
-    while (codec_iter_next(&it, &a) > 0) {
-        if (a.type == MOTE_ATTR_RESOLVER && codec_attr_ip(&a, &ip) == 0) {
-            text_add(&t, "nameserver ");
-            net_text_ip(&t, &ip);
-        } else if (a.type == MOTE_ATTR_SEARCH) {
-            text_add(&t, "search ");
-            text_add_bytes(&t, a.value, a.length);
-        } else {
-            continue;
-        }
-        text_add(&t, "\n");
+    if (fd < 0)
+        return 0;
+    if (read(fd, &before, 1) == 1)
+        (void)!pwrite(fd, &on, 1, 0);
+    close(fd);
+    return before;
+}
+
+/* `what` tells what failed. */
+static int net_apply(int fd, int index, const struct net_request *request,
+                     const char **what)
+{
+    /* Down it loses neighbours and routes, so only for new addresses. */
+    bool down = request->renew && request->has_address;
+    int err = down ? net_switch(fd, index, 0) : 0;
+
+    *what = "NET_CONFIG: interface";
+    if (err == 0)
+        err = net_link(fd, index, request);
+    if (err == 0 && (request->flush || down))
+        err = net_flush(fd, index);
+    if (err == 0 && down) {
+        *what = "NET_CONFIG: address";
+        err = net_pass(fd, index, request, NET_IPV4);
     }
-    return t.length == sizeof(t.line) - 1 ? -EMSGSIZE : net_resolver(&t);
+    if (err == 0) {
+        err = net_switch(fd, index, IFF_UP);
+        *what = "NET_CONFIG: address";
+    }
+    if (err == 0 && !down)
+        err = net_pass(fd, index, request, NET_IPV4);
+    if (err == 0)
+        err = net_pass(fd, index, request, NET_IPV6);
+    if (err == 0) {
+        *what = "NET_CONFIG: route";
+        err = net_pass(fd, index, request, NET_ROUTES);
+    }
+    return err;
+}
+
+static int net_carry_out(const struct net_request *request, struct refusal *r)
+{
+    const char *what = "NET_CONFIG: interface";
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    int index, err;
+    char before = 0;
+
+    if (fd < 0)
+        return refuse(r, MOTE_ERR_UNSUPPORTED, errno,
+                      "NET_CONFIG: no rtnetlink in this kernel", NULL, NULL);
+    if (request->renew)
+        before = net_announce('1');
+    index = net_find(fd, request);
+    err = index < 0 ? index : net_apply(fd, index, request, &what);
+    close(fd);
+    if (before)
+        (void)net_announce(before);
+    if (err == 0 && request->hostname[0] &&
+        sethostname(request->hostname, strlen(request->hostname)) < 0) {
+        what = "NET_CONFIG: host name";
+        err = -errno;
+    }
+    if (err == 0 && request->has_resolver) {
+        what = "NET_CONFIG: " RESOLVER_FILE;
+        err = resolver_write(request->data, request->length);
+    }
+    if (err == -ENODEV)
+        return refuse(r, MOTE_ERR_NOT_FOUND, ENODEV, what, NULL, NULL);
+    return err < 0 ? refuse(r, MOTE_ERR_INTERNAL, -err, what, NULL, NULL) : 0;
+}
+
+static int net_request(struct agent *agent, const uint8_t *data, size_t length,
+                       struct net_request *out, struct refusal *r)
+{
+    if (net_parse(data, length, out, r) < 0)
+        return -1;
+    if (!agent->may_net)
+        return refuse(r, MOTE_ERR_DENIED, 0,
+                      "NET_CONFIG: this agent is not PID 1 of a machine", NULL,
+                      NULL);
+    return 0;
 }
 
 int net_config(struct agent *agent, const uint8_t *data, size_t length,
                struct refusal *r)
 {
     struct net_request request;
-    const char *what = "NET_CONFIG: interface";
-    int fd, index, err;
 
-    if (net_parse(data, length, &request, r) < 0)
+    if (net_request(agent, data, length, &request, r) < 0)
         return -1;
-    if (!agent->may_net)
-        return refuse(r, MOTE_ERR_DENIED, 0,
-                      "NET_CONFIG: this agent is not PID 1 of a machine", NULL,
-                      NULL);
-    fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    if (fd < 0)
-        return refuse(r, MOTE_ERR_UNSUPPORTED, errno,
-                      "NET_CONFIG: no rtnetlink in this kernel", NULL, NULL);
-    index = net_find(fd, &request);
-    err = index < 0 ? index : net_apply(fd, index, &request, &what);
-    close(fd);
-    if (err == 0 && request.hostname[0] &&
-        sethostname(request.hostname, strlen(request.hostname)) < 0) {
-        what = "NET_CONFIG: host name";
-        err = -errno;
-    }
-    if (err == 0 && request.has_resolver) {
-        what = "NET_CONFIG: " NET_RESOLV;
-        err = net_write_resolver(&request);
-    }
-    if (err == -ENODEV)
-        return refuse(r, MOTE_ERR_NOT_FOUND, ENODEV, what, NULL, NULL);
-    return err < 0 ? refuse(r, MOTE_ERR_INTERNAL, -err, what, NULL, NULL) : 0;
+    return net_carry_out(&request, r);
+}
+
+int net_renew(struct agent *agent, const uint8_t *data, size_t length,
+              bool apply, struct refusal *r)
+{
+    struct net_request request;
+
+    if (net_request(agent, data, length, &request, r) < 0)
+        return -1;
+    request.renew = true;
+    return apply ? net_carry_out(&request, r) : 0;
 }

@@ -12,11 +12,20 @@
 /* Sets one interface up and writes /etc/resolv.conf. */
 int net_config(struct agent *agent, const uint8_t *data, size_t length,
                struct refusal *r);
+/*
+ * The same for a machine that came out of a snapshot: with an ADDRESS the
+ * interface goes down first, its neighbours and old addresses with it, and the
+ * new addresses are told to the network. `apply` false only checks.
+ */
+int net_renew(struct agent *agent, const uint8_t *data, size_t length,
+              bool apply, struct refusal *r);
 /* Brings "lo" up; quietly without a network in the kernel. */
 void net_loopback(void);
 
 int power_clock_set(struct agent *agent, const uint8_t *data, size_t length,
                     struct refusal *r);
+/* -errno; `ns` since 1970 UTC. */
+int power_set_clock(uint64_t ns);
 /* Checks and arms it; the machine goes once the answer is on its way. */
 int power_request(struct agent *agent, const uint8_t *data, size_t length,
                   struct refusal *r);

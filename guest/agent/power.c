@@ -27,37 +27,46 @@ int ops_refuse_attr(struct refusal *r, const char *what, int err)
     return refuse(r, MOTE_ERR_PROTOCOL, 0, what, ": malformed attribute", NULL);
 }
 
+int power_set_clock(uint64_t ns)
+{
+    const struct timespec now = {
+        .tv_sec = (time_t)(ns / NS_PER_SECOND),
+        .tv_nsec = (long)(ns % NS_PER_SECOND),
+    };
+
+    return clock_settime(CLOCK_REALTIME, &now) < 0 ? -errno : 0;
+}
+
 int power_clock_set(struct agent *agent, const uint8_t *data, size_t length,
                     struct refusal *r)
 {
-    struct timespec now = {.tv_sec = -1};
     struct codec_iter it;
     struct codec_attr a;
     uint64_t ns = 0;
+    bool given = false;
     int got, err = 0;
 
     codec_iter_init(&it, data, length);
     while ((got = codec_iter_next(&it, &a)) > 0 && err == 0) {
         if (a.type == MOTE_ATTR_TIME_NS) {
             err = codec_attr_u64(&a, &ns);
-            now.tv_sec = (time_t)(ns / NS_PER_SECOND);
-            now.tv_nsec = (long)(ns % NS_PER_SECOND);
+            given = true;
         } else if (a.required) {
             err = -ENOENT;
         }
     }
     if (got < 0 || err < 0)
         return ops_refuse_attr(r, "CLOCK_SET", err);
-    if (now.tv_sec < 0)
+    if (!given)
         return refuse(r, MOTE_ERR_BAD_REQUEST, 0, "CLOCK_SET: no time", NULL,
                       NULL);
     if (!agent->is_init)
         return refuse(r, MOTE_ERR_DENIED, 0,
                       "CLOCK_SET: this agent is not PID 1 of a machine", NULL,
                       NULL);
-    if (clock_settime(CLOCK_REALTIME, &now) < 0)
-        return refuse(r, MOTE_ERR_INTERNAL, errno, "CLOCK_SET", NULL, NULL);
-    return 0;
+    err = power_set_clock(ns);
+    return err < 0 ? refuse(r, MOTE_ERR_INTERNAL, -err, "CLOCK_SET", NULL, NULL)
+                   : 0;
 }
 
 static void power_now(struct loop_timer *timer)

@@ -16,6 +16,7 @@
 #include "guest/agent/cmd.h"
 #include "guest/agent/conn.h"
 #include "guest/agent/ops.h"
+#include "guest/agent/restore.h"
 
 #ifndef MOTE_VERSION
 #define MOTE_VERSION "0.0.0"
@@ -181,6 +182,9 @@ static void server_request(struct conn *conn, uint8_t type, uint8_t flags,
     case MOTE_T_LIST:
         server_list(conn);
         return;
+    case MOTE_T_RESTORE:
+        restore_begin(conn, data, length);
+        return;
     case MOTE_T_NET_CONFIG:
         err = net_config(agent, data, length, &why);
         break;
@@ -271,6 +275,9 @@ static void server_message(struct conn *conn, uint8_t type, uint8_t flags,
 {
     if (conn->state == CONN_COMMAND)
         server_command(conn, type, flags, data, length);
+    else if (restore_waits(conn))
+        conn_fail(conn, MOTE_ERR_PROTOCOL, 0,
+                  "a RESTORE runs on this connection: wait for its OK");
     else
         server_request(conn, type, flags, data, length);
 }
@@ -284,11 +291,17 @@ static void server_data(struct conn *conn, const uint8_t *data, size_t length)
                   server_unsupported(MOTE_T_STDIN));
 }
 
+static void server_gone(struct conn *conn)
+{
+    restore_gone(conn);
+    cmd_gone(conn);
+}
+
 static const struct conn_ops server_ops = {
     .room = cmd_room,
     .message = server_message,
     .data = server_data,
-    .gone = cmd_gone,
+    .gone = server_gone,
     .drained = cmd_drained,
 };
 

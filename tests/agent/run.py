@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases_exec
 import cases_life
 import cases_protocol
+import cases_restore
 import harness
 
 
@@ -26,7 +27,8 @@ def main():
     args = parser.parse_args()
     if not os.access(args.agent, os.X_OK):
         sys.exit("%s: not there; build it with make" % args.agent)
-    tests = [getattr(m, n) for m in (cases_exec, cases_life, cases_protocol)
+    tests = [getattr(m, n) for m in (cases_exec, cases_life, cases_protocol,
+                                   cases_restore)
              for n in vars(m) if n.startswith("test_")]
     sys.exit(harness.run_all(tests, args.agent, args.only, args.quick))
 
