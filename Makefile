@@ -111,21 +111,22 @@ $(eval $(call archive,$(LIB_DEVICES),$(call objs,$(DEVICES_SRC))))
 $(eval $(call archive,$(LIB_BOOT),$(call objs,$(BOOT_SRC))))
 $(eval $(call archive,$(LIB_ROOT),$(call objs,$(ROOT_SRC))))
 # With the helpers it needs, so that it links alone.
-$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC) vmm/util.c \
-                                          vmm/errmsg.c)))
+LIBMOTE_BASE = $(addprefix vmm/,util.c errmsg.c state.c snapshot_mem.c \
+                                snapshot_pair.c)
+$(eval $(call archive,$(LIB_MOTE),$(call objs,$(LIBMOTE_SRC) $(LIBMOTE_BASE))))
 
 # Only the names of mote.h leave it: the map says which.
 $(B)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC-PIC,$<)
 	$(Q)$(CC) $(filter-out -fPIE,$(CFLAGS_ALL)) -fPIC -c $< -o $@
-$(LIB_MOTE_SO): $(patsubst %.c,$(B)/pic/%.o,$(LIBMOTE_SRC) vmm/util.c \
-                vmm/errmsg.c) tools/libmote/libmote.map
+$(LIB_MOTE_SO): $(patsubst %.c,$(B)/pic/%.o,$(LIBMOTE_SRC) $(LIBMOTE_BASE)) \
+                tools/libmote/libmote.map
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(@F) -Wl,-z,defs \
 	    -Wl,--version-script=tools/libmote/libmote.map -o $@ \
-	    $(filter %.o,$^) -ljansson
+	    $(filter %.o,$^) -ljansson -lz
 
 # The monitor is static: it starts faster and needs nothing from a jail.
 VMM_LINK ?= -static-pie
@@ -140,7 +141,7 @@ $(B)/mote-jail: $(call objs,$(JAIL_SRC)) $(LIB_BASE)
 
 $(B)/mote: $(call objs,$(MOTE_SRC)) $(LIB_MOTE) $(LIB_BASE)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson $(URING_LIB) -lpthread
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ -ljansson -lz $(URING_LIB) -lpthread
 
 # musl brings no kernel headers: the host's come last, so that libc's own win.
 MULTIARCH := $(shell gcc -print-multiarch)
@@ -330,7 +331,7 @@ install: all guest
 	install -m 755 $(LIB_MOTE_SO) $(I)/lib/
 	ln -sf libmote.so.0 $(I)/lib/libmote.so
 	install -m 644 tools/libmote/mote.h $(I)/include/
-	printf 'prefix=%s\nName: libmote\nDescription: start and drive mote virtual machines\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lmote -ljansson\n' \
+	printf 'prefix=%s\nName: libmote\nDescription: start and drive mote virtual machines\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lmote -ljansson -lz\n' \
 	    '$(PREFIX)' '$(VERSION)' >$(I)/lib/pkgconfig/libmote.pc
 uninstall:
 	rm -f $(I)/bin/mote $(I)/include/mote.h $(I)/lib/libmote.a \

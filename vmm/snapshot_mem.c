@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmm/snapshot_mem.h"
 
+#include "vmm/cleanup.h"
 #include "vmm/le.h"
 
 #include <stdlib.h>
@@ -246,22 +247,19 @@ static int snap_chunk_sum(const struct snap_mem *m, int fd, uint32_t i,
     return rc;
 }
 
-static int snap_verify_chunks(const struct snap_mem *m, int fd,
-                              const char *path, char *buf, struct errmsg *err)
+int snap_mem_verify_chunk(const struct snap_mem *m, int fd, uint32_t i,
+                          void *buf, const char *path, struct errmsg *err)
 {
     uint32_t crc = 0;
+    int rc = snap_chunk_sum(m, fd, i, buf, &crc);
 
-    for (uint32_t i = 0; i < m->num_chunks; i++) {
-        int rc = snap_chunk_sum(m, fd, i, buf, &crc);
-
-        if (rc)
-            return err_set(err, rc, "%s: %s", path, err_reason(rc));
-        if (crc != m->crc[i])
-            return err_set(err, -EBADMSG,
-                           "%s: the memory from 0x%llx on is damaged: its "
-                           "checksum is wrong",
-                           path, (unsigned long long)i * SNAP_CHUNK);
-    }
+    if (rc)
+        return err_set(err, rc, "%s: %s", path, err_reason(rc));
+    if (crc != m->crc[i])
+        return err_set(err, -EBADMSG,
+                       "%s: the memory from 0x%llx on is damaged: its checksum "
+                       "is wrong",
+                       path, (unsigned long long)i * SNAP_CHUNK);
     return 0;
 }
 
@@ -269,9 +267,10 @@ int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
                     struct errmsg *err)
 {
     char *buf = malloc(SNAP_CHUNK);
-    int rc = buf ? snap_verify_chunks(m, fd, path, buf, err)
-                 : err_set(err, -ENOMEM, "out of memory");
+    int rc = buf ? 0 : err_set(err, -ENOMEM, "out of memory");
 
+    for (uint32_t i = 0; i < m->num_chunks && rc == 0; i++)
+        rc = snap_mem_verify_chunk(m, fd, i, buf, path, err);
     free(buf);
     return rc;
 }

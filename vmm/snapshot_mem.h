@@ -62,7 +62,11 @@ int snap_mem_load(struct snap_mem *m, const struct state_file *f,
  */
 int snap_mem_check(const struct snap_mem *m, const struct state_file *f, int fd,
                    const char *path, struct errmsg *err) MUST_CHECK;
-/* Every page against its checksum. */
+/* Every page against its checksum; or those of chunk `i` alone, with a buffer
+ * of SNAP_CHUNK bytes to work in. */
+int snap_mem_verify_chunk(const struct snap_mem *m, int fd, uint32_t i,
+                          void *buf, const char *path,
+                          struct errmsg *err) MUST_CHECK;
 int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
                     struct errmsg *err) MUST_CHECK;
 
