@@ -411,6 +411,26 @@ static void test_mmio_interrupt_is_not_repeated_for_a_mere_pause(void **state)
     assert_int_equal(mt_irqs(f), 0);
 }
 
+/* Nobody counts what is written through the pointers into a ring. */
+static void test_BL_077_a_save_counts_the_rings_as_written(void **state)
+{
+    struct mmio_test *f = *state;
+    uint64_t bits[MT_RAM / 4096 / 64] = {0};
+    uint64_t page;
+    struct state_out out;
+
+    mt_start(f);
+    page = f->d.q[0].used / 4096;
+    assert_int_equal(gm_track_writes(f->d.mem), 0);
+    gm_take_dirty(f->d.mem, bits);
+    memset(bits, 0, sizeof(bits));
+    rest(f);
+    save(f, &out);
+    gm_take_dirty(f->d.mem, bits);
+    assert_true(bits[page / 64] >> page % 64 & 1);
+    state_out_fini(&out);
+}
+
 static void test_mmio_loaded_registers_show_in_their_page(void **state)
 {
     uint32_t words[VIRTIO_MMIO_CONFIG / 4] = {0};
@@ -839,6 +859,7 @@ int main(void)
         T(test_mmio_stopped_queue_gets_no_kick_at_wake),
         T(test_mmio_loaded_device_goes_on_where_the_saved_one_was),
         T(test_mmio_interrupt_is_not_repeated_for_a_mere_pause),
+        T(test_BL_077_a_save_counts_the_rings_as_written),
         T(test_mmio_loaded_registers_show_in_their_page),
         T(test_mmio_negotiation_goes_on_after_a_load),
         T(test_mmio_broken_device_loads_broken),
