@@ -20,6 +20,16 @@ static int pair_error(struct errmsg *err, const char *path)
     return err_set(err, rc, "%s: %s", path, err_reason(rc));
 }
 
+/* For reading; in a jail it is a descriptor that we inherited. */
+static int pair_open(const char *path)
+{
+    int fd = util_open(path, O_RDONLY | O_NONBLOCK);
+
+    if (fd < 0)
+        errno = -fd;
+    return fd;
+}
+
 /* --- paths ------------------------------------------------------------------
  */
 
@@ -125,7 +135,7 @@ static int pair_try_mem(const char *path, const struct snap_mem *m,
                         const struct state_file *f, int *out_fd,
                         struct errmsg *err)
 {
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLEANUP_FD int fd = pair_open(path);
     int rc;
 
     if (fd < 0)
@@ -233,7 +243,7 @@ int snap_read_state(const char *path, void **out_data, size_t *out_len,
                     struct errmsg *err)
 {
     /* Without waiting: a FIFO would hold us until somebody writes. */
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLEANUP_FD int fd = pair_open(path);
     struct stat st;
     void *data;
     int rc;

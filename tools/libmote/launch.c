@@ -78,9 +78,10 @@ char *lm_config_text(const struct mote_vm_params *p, const struct lm_net *net,
                              p->boot_args ? p->boot_args : "");
     /* "o" hands the parts over, also when packing fails. */
     json_t *root = json_pack(
-        "{s:o, s:{s:i, s:I}, s:o, s:{s:i, s:s}, s:{}}", "boot-source", boot,
-        "machine-config", "vcpu_count", (int)p->vcpus, "mem_size_mib",
-        (json_int_t)(p->mem_bytes / MIB), "drives", lm_config_drives(p),
+        "{s:o, s:{s:i, s:I, s:o*}, s:o, s:{s:i, s:s}, s:{}}", "boot-source",
+        boot, "machine-config", "vcpu_count", (int)p->vcpus, "mem_size_mib",
+        (json_int_t)(p->mem_bytes / MIB), "track_dirty_pages",
+        p->track_writes ? json_true() : NULL, "drives", lm_config_drives(p),
         "vsock", "guest_cid", LM_GUEST_CID, "uds_path", vsock_path, "entropy");
     char *text = NULL;
 

@@ -51,6 +51,8 @@ int lm_launch_fds(const struct lm_launch *l, struct lm_spawn *out) MUST_CHECK;
  * the monitor, which is the slot itself unless there is a jail. */
 #define LM_API_FILE    "api.sock" /* the monitor's control socket */
 #define LM_VSOCK_FILE  "vsock.sock"
+#define LM_BASE_FILE   "base" /* id of the snapshot that a diff builds on */
+#define LM_SAVE_FILE   "save.lock"
 #define LM_EXIT_FILE   "exit.json"
 #define LM_CONFIG_FILE "config.json"
 #define LM_LOG_FILE    "log"

@@ -95,6 +95,7 @@ struct mote_vm_params {
     struct mote_net_params net; /* zero = none */
     unsigned vcpus;             /* 1 to 32 */
     uint64_t mem_bytes;         /* a multiple of 1 MiB */
+    bool track_writes;          /* so that a snapshot can be a diff */
     int console_fd;        /* gets the guest's serial console; -1 = nobody */
     int log_fd;            /* gets the monitor's log; -1 = a file of the VM */
     const char *log_level; /* "Error" to "Trace"; NULL = the monitor's own */
@@ -219,6 +220,115 @@ int mote_stop(const struct mote_vm_info *info, int timeout_ms,
 
 /* 0, or -EINVAL with the rule in `err`. */
 int mote_name_check(const char *name, struct mote_err *err);
+
+/* --- snapshots ------------------------------------------------------------
+ * A snapshot is a directory (tools/libmote/README.md): memory and state of a
+ * machine, copies of the disks that it could write, and where the others are.
+ * A full one can be loaded any number of times at once; a diff holds what was
+ * written since the snapshot before, and is merged into that one first.
+ */
+
+struct mote_save_params {
+    const char *dir;      /* is made; must not be there */
+    const char *base_dir; /* a diff to this, its last snapshot; NULL: full */
+    int cancel_fd;        /* readable: give up with -ECANCELED; -1 = never */
+};
+
+/*
+ * Saves a machine of mote_find(), which stands still for as long as its memory
+ * and its disks are written, and runs on whatever comes of it (one that was
+ * paused stays so). When it returns 0, the directory is on disk; else nothing
+ * is left of it. -EEXIST, -EBUSY, -EREMOTEIO if the monitor refused.
+ */
+int mote_snapshot_save(const struct mote_vm_info *vm,
+                       const struct mote_save_params *params,
+                       struct mote_err *err);
+
+#define MOTE_SNAPSHOT_MAX_DISKS   64
+#define MOTE_SNAPSHOT_MAX_DEVICES 96
+
+struct mote_snapshot_disk {
+    char id[64];              /* of the drive */
+    char path[MOTE_PATH_CAP]; /* read-only: where it has to be; else the copy */
+    bool read_only;
+    uint64_t size_bytes;
+    uint64_t stored_bytes; /* of a copy: what it takes on disk */
+};
+
+struct mote_snapshot_info {
+    char id[33];
+    char parent[33];              /* of a diff: what it builds on; else "" */
+    char name[MOTE_NAME_MAX + 1]; /* of the machine; "" if it had none */
+    int64_t created_ms;           /* since 1970 UTC */
+    unsigned vcpus;
+    uint64_t mem_bytes;
+    uint64_t mem_stored_bytes; /* what the memory takes on disk */
+    uint64_t state_bytes;
+    bool track_writes;
+    char cpu[512]; /* "Vendor family F model M: feature feature ..." */
+    char devices[MOTE_SNAPSHOT_MAX_DEVICES][24];
+    size_t device_count;
+    struct mote_snapshot_disk disks[MOTE_SNAPSHOT_MAX_DISKS];
+    size_t disk_count;
+};
+
+/* What is known of a snapshot without reading its memory. *out is for free().
+ * -EBADMSG: its files do not fit together or are damaged. */
+int mote_snapshot_read(const char *dir, struct mote_snapshot_info **out,
+                       struct mote_err *err);
+
+/*
+ * Reads all of it against its checksums. `progress` (may be NULL) is told how
+ * far it is; if it returns false, that ends in -ECANCELED. -EBADMSG: damaged.
+ */
+int mote_snapshot_verify(const char *dir,
+                         bool (*progress)(void *arg, uint64_t done_bytes,
+                                          uint64_t total_bytes),
+                         void *arg, struct mote_err *err);
+
+/*
+ * A full snapshot out of a full one and the diff that builds on it, both read
+ * against their checksums. It has the id of the diff. -EINVAL: they do not
+ * belong together. A crash leaves `out_dir` whole or not there.
+ */
+int mote_snapshot_merge(const char *base_dir, const char *diff_dir,
+                        const char *out_dir, struct mote_err *err);
+
+/* Another file in the place of a drive's. */
+struct mote_load_disk {
+    const char *id;   /* of the drive, such as "vdb" */
+    const char *path; /* written to, if the drive can be */
+};
+
+struct mote_load_params {
+    const char *dir;
+    const char *name; /* for mote_find(), and the guest's host name; or NULL */
+    /* NULL: as in the snapshot (a new passt for one that had passt) */
+    const struct mote_net_params *net;
+    const struct mote_load_disk *disks;
+    size_t disk_count;
+    bool track_writes;
+    bool verify;     /* read all of the memory first */
+    bool ignore_cpu; /* load even if this host's CPU lacks features */
+    enum mote_jail jail;
+    int console_fd; /* as in struct mote_vm_params */
+    int log_fd;
+    const char *log_level;
+    /* Told of each thing that is not as it should be, a line each; or NULL */
+    void (*note)(void *arg, const char *line);
+    void *note_arg;
+};
+
+/*
+ * A machine out of a full snapshot. Disks that it can write are copies of its
+ * own, which go with it, unless `disks` says otherwise. Before it returns, the
+ * guest has become one of its own: wall clock, random state, boot id, host
+ * name, addresses, and the programs of /etc/mote/restore.d have run. Then it
+ * is as after mote_vm_wait_ready(). Errors as of that and mote_vm_start();
+ * -EBADMSG for a damaged snapshot; -ESTALE for a disk that was changed.
+ */
+int mote_vm_load(const struct mote_load_params *params, int timeout_ms,
+                 int cancel_fd, struct mote_vm **out, struct mote_err *err);
 
 /* --- commands in a guest ---------------------------------------------------
  */

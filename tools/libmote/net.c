@@ -261,6 +261,12 @@ static json_t *net_own_fields(const struct mote_net_params *p, int fd)
     return own;
 }
 
+static void net_mac_text(const uint8_t mac[6], char out[18])
+{
+    (void)snprintf(out, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1],
+                   mac[2], mac[3], mac[4], mac[5]);
+}
+
 json_t *lm_net_config(const struct mote_net_params *p, const struct lm_net *net,
                       int fd)
 {
@@ -268,13 +274,25 @@ json_t *lm_net_config(const struct mote_net_params *p, const struct lm_net *net,
     json_t *mtu =
         p->kind == MOTE_NET_USER ? json_integer(NET_USER_MTU) : json_null();
 
-    (void)snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x",
-                   net->mac[0], net->mac[1], net->mac[2], net->mac[3],
-                   net->mac[4], net->mac[5]);
+    net_mac_text(net->mac, mac);
     return json_pack("[{s:s, s:s*, s:s, s:o, s:o}]", "iface_id", "eth0",
                      "host_dev_name", p->kind == MOTE_NET_TAP ? p->tap : NULL,
                      "guest_mac", mac, "mtu", mtu, "mote",
                      net_own_fields(p, fd));
+}
+
+json_t *lm_net_override(const struct mote_net_params *p,
+                        const struct lm_net *net, const char *iface_id, int fd)
+{
+    char mac[18];
+
+    net_mac_text(net->mac, mac);
+    /* Its address in the guest changes only if that is told of it. */
+    return json_pack("{s:s, s:s*, s:s*, s:o}", "iface_id", iface_id,
+                     "host_dev_name", p->kind == MOTE_NET_TAP ? p->tap : NULL,
+                     "guest_mac",
+                     p->kind == MOTE_NET_USER || p->address ? mac : NULL,
+                     "mote", net_own_fields(p, fd));
 }
 
 /* --- the guest's side ---------------------------------------------------- */
@@ -306,18 +324,42 @@ static int net_put_default_route(struct lm_buf *b, const char *gateway)
                        sizeof(route));
 }
 
-static int net_put_all(struct lm_buf *b, const struct mote_net_params *p,
-                       const struct lm_net *net)
+static int net_put_mac(struct lm_buf *b, uint16_t type, const uint8_t mac[6])
 {
-    int rc = lm_put_attr(b, MOTE_ATTR_IF_MAC, MOTE_ATTR_REQUIRED, net->mac,
-                         sizeof(net->mac));
+    return lm_put_attr(b, type, MOTE_ATTR_REQUIRED, mac, 6);
+}
 
-    if (rc == 0)
-        rc = net_put_ip(b, MOTE_ATTR_ADDRESS, p->address, true);
+static int net_put_addresses(struct lm_buf *b, const struct mote_net_params *p)
+{
+    int rc = net_put_ip(b, MOTE_ATTR_ADDRESS, p->address, true);
+
     if (rc == 0)
         rc = net_put_default_route(b, p->gateway);
     if (rc == 0)
         rc = net_put_ip(b, MOTE_ATTR_RESOLVER, p->resolver, false);
+    return rc;
+}
+
+int lm_net_put_interface(struct lm_buf *out, const struct mote_net_params *p,
+                         const struct lm_net *net, const uint8_t *old_mac)
+{
+    struct lm_buf inner = {0};
+    int rc = 0;
+
+    if (p->kind == MOTE_NET_USER)
+        p = &net_user;
+    if (p->kind == MOTE_NET_NONE || !p->address)
+        return 0;
+    if (old_mac)
+        rc = net_put_mac(&inner, MOTE_ATTR_IF_MAC, old_mac);
+    if (rc == 0)
+        rc = net_put_mac(&inner, MOTE_ATTR_SET_MAC, net->mac);
+    if (rc == 0)
+        rc = net_put_addresses(&inner, p);
+    if (rc == 0)
+        rc = lm_put_attr(out, MOTE_ATTR_INTERFACE, MOTE_ATTR_REQUIRED,
+                         inner.data, inner.len);
+    lm_buf_fini(&inner);
     return rc;
 }
 
@@ -336,7 +378,8 @@ int lm_net_tell_guest(const struct mote_net_params *p, const struct lm_net *net,
     rc = net_check_passt(net, err);
     if (rc)
         return rc;
-    if (net_put_all(&attrs, p, net)) {
+    if (net_put_mac(&attrs, MOTE_ATTR_IF_MAC, net->mac) ||
+        net_put_addresses(&attrs, p)) {
         lm_buf_fini(&attrs);
         return lm_err_nomem(err);
     }

@@ -11,6 +11,7 @@
  * Threads: any. Errors: -errno with `err`.
  */
 
+#include "tools/libmote/frame.h"
 #include "tools/libmote/rundir.h"
 
 #include <jansson.h>
@@ -36,6 +37,16 @@ int lm_net_start(const struct mote_net_params *p, const struct lm_slot *slot,
  */
 json_t *lm_net_config(const struct mote_net_params *p, const struct lm_net *net,
                       int fd);
+/* The item of network_overrides that puts another host end in its place. */
+json_t *lm_net_override(const struct mote_net_params *p,
+                        const struct lm_net *net, const char *iface_id, int fd);
+/*
+ * The attribute INTERFACE of a RESTORE: it becomes net->mac with the addresses
+ * of `p`; nothing if those are not set up. `old_mac` NULL: the guest's first.
+ */
+int lm_net_put_interface(struct lm_buf *out, const struct mote_net_params *p,
+                         const struct lm_net *net,
+                         const uint8_t *old_mac) MUST_CHECK;
 /* Once the agent is ready: addresses, routes, resolver. */
 int lm_net_tell_guest(const struct mote_net_params *p, const struct lm_net *net,
                       const char *vsock_path, int timeout_ms, int cancel_fd,

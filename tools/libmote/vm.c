@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/libmote/mote.h"
+#include "tools/libmote/vm_int.h"
 
-#include "tools/libmote/chan.h"
 #include "tools/libmote/vm_end.h"
-#include "tools/libmote/vm_start.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 #include "vmm/le.h"
@@ -19,28 +17,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
-
-struct mote_vm {
-    struct lm_rundir rundir;
-    struct lm_slot slot;
-    struct sockaddr_un vsock;
-    pid_t pid; /* of the monitor; 0 = none started */
-    int pidfd;
-    int lifeline_fd; /* held open; never written */
-    int log_fd;      /* ours, or -1 if the caller has the log */
-    int listen_fd;   /* where the agent reports */
-    char *jail_note; /* or NULL */
-    struct lm_cgroup cgroup;
-    struct lm_net net;
-    struct mote_net_params net_params; /* its strings are in net_text */
-    char *net_text[3];
-    struct lm_chan report;
-    bool ready;
-    bool reaped;
-    siginfo_t status; /* once reaped */
-    uint64_t start_ns;
-    struct mote_vm_times times;
-};
 
 const char *mote_vm_id(const struct mote_vm *vm)
 {
@@ -80,9 +56,7 @@ static int vm_listen(struct mote_vm *vm, const struct lm_vm_start *s,
     int rc;
 
     (void)snprintf(suffix, sizeof(suffix), "_%u", MOTE_READY_PORT);
-    rc = lm_unix_address(&vm->vsock, vm->slot.run_path, "/" LM_VSOCK_FILE, err);
-    if (!rc)
-        rc = lm_unix_address(&sa, vm->vsock.sun_path, suffix, err);
+    rc = lm_unix_address(&sa, vm->vsock.sun_path, suffix, err);
     if (rc)
         return rc;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -175,16 +149,11 @@ static int vm_keep_net(struct mote_vm *vm, const struct mote_net_params *p,
     return 0;
 }
 
-int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
-                  struct mote_err *err)
+int lm_vm_new(const char *name, struct mote_vm **out, struct mote_err *err)
 {
-    struct mote_vm *vm = NULL;
-    struct lm_vm_start s = {.params = params};
-    int rc = lm_params_check(params, err);
+    struct mote_vm *vm = calloc(1, sizeof(*vm));
+    int rc;
 
-    if (rc)
-        return rc;
-    vm = calloc(1, sizeof(*vm));
     if (!vm)
         return lm_err_nomem(err);
     vm->start_ns = util_now_ns();
@@ -196,22 +165,49 @@ int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
     vm->times = (struct mote_vm_times){-1, -1, -1};
     rc = lm_rundir_open(&vm->rundir, err);
     if (!rc)
-        rc = lm_slot_new(&vm->rundir, params->name, &vm->slot, err);
-    s.slot = &vm->slot;
-    s.net = &vm->net;
-    s.cgroup = &vm->cgroup;
+        rc = lm_slot_new(&vm->rundir, name, &vm->slot, err);
+    if (rc) {
+        mote_vm_free(vm);
+        return rc;
+    }
+    *out = vm;
+    return 0;
+}
+
+int lm_vm_start(struct mote_vm *vm, struct lm_vm_start *s, struct mote_err *err)
+{
+    int rc;
+
+    s->slot = &vm->slot;
+    s->net = &vm->net;
+    s->cgroup = &vm->cgroup;
+    rc = lm_vm_prepare(s, err);
     if (!rc)
-        rc = lm_vm_prepare(&s, err);
+        rc = lm_unix_address(&vm->vsock, vm->slot.run_path, "/" LM_VSOCK_FILE,
+                             err);
+    if (!rc && !s->config) /* a loaded one has reported long ago */
+        rc = vm_listen(vm, s, err);
     if (!rc)
-        rc = vm_listen(vm, &s, err);
+        rc = vm_keep_net(vm, &s->params->net, err);
     if (!rc)
-        rc = vm_keep_net(vm, &params->net, err);
+        rc = lm_net_start(&s->params->net, &vm->slot, &vm->net, err);
     if (!rc)
-        rc = lm_net_start(&params->net, &vm->slot, &vm->net, err);
+        rc = vm_launch(vm, s, err);
+    return rc ? rc : vm_write_info(vm, s->params, err);
+}
+
+int mote_vm_start(const struct mote_vm_params *params, struct mote_vm **out,
+                  struct mote_err *err)
+{
+    struct mote_vm *vm = NULL;
+    struct lm_vm_start s = {.params = params};
+    int rc = lm_params_check(params, err);
+
     if (!rc)
-        rc = vm_launch(vm, &s, err);
-    if (!rc)
-        rc = vm_write_info(vm, params, err);
+        rc = lm_vm_new(params->name, &vm, err);
+    if (rc || !vm)
+        return rc;
+    rc = lm_vm_start(vm, &s, err);
     if (rc) {
         mote_vm_free(vm);
         return rc;
@@ -311,7 +307,7 @@ static int vm_set_ready(struct mote_vm *vm, struct mote_err *err)
     return lm_slot_write(&vm->slot, LM_READY_FILE, "", err);
 }
 
-static int vm_ended_early(struct mote_vm *vm, struct mote_err *err)
+int lm_vm_ended_early(struct mote_vm *vm, struct mote_err *err)
 {
     struct mote_vm_end end;
     int rc = mote_vm_wait_end(vm, 0, &end);
@@ -354,7 +350,7 @@ int mote_vm_wait_ready(struct mote_vm *vm, int timeout_ms, int cancel_fd,
         if (rc)
             return rc;
         if (p[1].revents && !p[0].revents)
-            return vm_ended_early(vm, err);
+            return lm_vm_ended_early(vm, err);
     }
     if (vm->listen_fd < 0)
         return 0;
@@ -434,6 +430,8 @@ void mote_vm_free(struct mote_vm *vm)
     drop_fd(&vm->pidfd);
     drop_fd(&vm->lifeline_fd);
     drop_fd(&vm->log_fd);
+    for (size_t i = 0; i < vm->disk_fd_count; i++)
+        drop_fd(&vm->disk_fds[i]);
     lm_slot_remove(&vm->rundir, &vm->slot);
     lm_rundir_close(&vm->rundir);
     free(vm);

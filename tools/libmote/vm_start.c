@@ -95,6 +95,18 @@ static void vm_make_words(const struct lm_vm_start *s, const char *config,
     w->words[n] = NULL;
 }
 
+static int vm_write_other(const struct lm_vm_start *s, const char *run,
+                          struct lm_files *f, struct mote_err *err)
+{
+    char *text = NULL;
+    int rc = s->config(s->config_arg, run, f, &text, err);
+
+    if (rc == 0)
+        rc = lm_slot_write(s->slot, LM_CONFIG_FILE, text, err);
+    free(text);
+    return rc;
+}
+
 static int vm_write_config(const struct lm_vm_start *s,
                            const struct mote_vm_params *p, const char *run,
                            struct mote_err *err)
@@ -136,7 +148,8 @@ static int vm_launch_plain(const struct lm_vm_start *s, const char *program,
     const int fds[] = {s->lifeline_fd, s->net->vmm_fd};
     char config[MOTE_PATH_CAP];
     struct lm_launch l;
-    int rc = vm_write_config(s, s->params, s->slot->run_path, err);
+    int rc = s->config ? vm_write_other(s, s->slot->run_path, NULL, err)
+                       : vm_write_config(s, s->params, s->slot->run_path, err);
 
     if (rc)
         return rc;
@@ -181,9 +194,10 @@ static int vm_launch_files(const struct lm_vm_start *s, const char *program,
     const char *config = NULL;
     struct lm_launch l;
     unsigned ns = 0;
-    int rc = vm_open_files(s->params, f, disks, &inside, err);
+    int rc = s->config ? vm_write_other(s, VM_JAIL_RUN, f, err)
+                       : vm_open_files(s->params, f, disks, &inside, err);
 
-    if (rc == 0)
+    if (rc == 0 && !s->config)
         rc = vm_write_config(s, &inside, VM_JAIL_RUN, err);
     (void)snprintf(path, sizeof(path), "%s/" LM_CONFIG_FILE, s->slot->path);
     if (rc == 0)

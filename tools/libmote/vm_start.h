@@ -9,6 +9,7 @@
  * Threads: one. Errors: -errno with `err`.
  */
 
+#include "tools/libmote/files.h"
 #include "tools/libmote/jail.h"
 
 struct lm_vm_start {
@@ -18,6 +19,14 @@ struct lm_vm_start {
     int log_fd;
     int lifeline_fd; /* the monitor's end */
     struct lm_jail jail;
+    /*
+     * NULL, or what gives the text of another configuration than a boot's, for
+     * free(). `run` is the shared directory as the monitor sees it,
+     * files are opened into `f` unless that is NULL. -errno with `err`.
+     */
+    int (*config)(void *arg, const char *run, struct lm_files *f,
+                  char **out_text, struct mote_err *err);
+    void *config_arg;
     struct lm_cgroup *cgroup; /* gets what lm_cgroup_remove() is to take away */
     bool jail_chosen;         /* by lm_vm_prepare() */
     /* why there is no jail, where one would have been liked; "" if there is */
