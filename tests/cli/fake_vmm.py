@@ -5,8 +5,9 @@
 It takes mote-vmm's command line and configuration, listens on the vsock
 socket, and instead of a guest it runs mote-agent in its test mode and joins
 the two by Firecracker's CONNECT convention. A word `fake=WHAT` among the boot
-arguments makes it misbehave; see main(). It notes what it was given in
-$MOTE_FAKE_NOTES.
+arguments, or in $MOTE_FAKE, makes it misbehave; see main(). It notes what it
+was given in $MOTE_FAKE_NOTES. Its control socket knows what a snapshot takes
+(fake_api.py).
 """
 import ctypes
 import json
@@ -19,7 +20,10 @@ import sys
 import threading
 import time
 
-POWER = 4
+import fake_api
+
+CLOCK_SET, POWER, RESTORE = 3, 4, 0x0F
+UNSUPPORTED = b"\x0c\0\0\0\x85\0\0\0\x30\0\0\0\x04\0\0\0\x03\0\0\0"
 HELLO = b"MOTE\x01\x00\x01\x00"
 OK_FRAME = b"\x00\x00\x00\x00\x86\x00\x00\x00"
 
@@ -45,8 +49,13 @@ def die_with_parent():
 class Monitor:
     def __init__(self):
         with open(option("--config-file")) as f:
-            self.config = json.load(f)
+            self.config = self.given = json.load(f)
+        self.load = self.given.get("snapshot-load")
+        self.parent = None
+        if self.load:
+            self.parent, self.config = fake_api.overridden(self.load)
         words = self.config["boot-source"]["boot_args"].split()
+        words += os.environ.get("MOTE_FAKE", "").split()
         self.fakes = [w[5:] for w in words if w.startswith("fake=")]
         self.vsock = self.config["vsock"]["uds_path"]
         self.agent_path = self.vsock + ".agent"
@@ -78,7 +87,7 @@ class Monitor:
                 pass  # the listing's own
         with open(path, "w") as f:
             json.dump({"argv": sys.argv, "env": dict(os.environ), "fds": fds,
-                       "config": self.config, "pid": os.getpid(),
+                       "config": self.given, "pid": os.getpid(),
                        "sid": os.getsid(0), "cwd": os.getcwd()}, f)
 
     def watch_lifeline(self):
@@ -93,7 +102,10 @@ class Monitor:
         argv = ["unshare", "-pf" if os.geteuid() == 0 else "-Urpf",
                 "--mount-proc", "--kill-child", libdir + "/mote-agent",
                 "--test-socket", self.agent_path]
-        if "no-ready" not in self.fakes:
+        if "no-restore" not in self.fakes:
+            argv += ["--test-restore", os.environ.get("MOTE_FAKE_HOOKS",
+                                                      self.vsock + ".none")]
+        if "no-ready" not in self.fakes and not self.load:
             argv += ["--test-ready", self.vsock + "_1025"]
         self.agent = subprocess.Popen(argv, stdin=subprocess.DEVNULL,
                                       preexec_fn=die_with_parent)
@@ -138,6 +150,13 @@ class Monitor:
         if len(head) == 16 and head[12] == POWER and "mute" not in self.fakes:
             client.sendall(HELLO + OK_FRAME)
             self.end("poweroff")
+        if len(head) == 16 and "old-agent" in self.fakes and \
+                head[12] in (CLOCK_SET, RESTORE):
+            client.sendall(HELLO + (OK_FRAME if head[12] == CLOCK_SET
+                                    else UNSUPPORTED))
+            client.recv(65536)
+            client.close()
+            return
         agent.sendall(head)
         other = threading.Thread(target=self.pump, args=(agent, client),
                                  daemon=True)
@@ -179,6 +198,7 @@ class Monitor:
 
     def main(self):
         self.note()
+        fake_api.serve(self, option("--api-sock"))
         threading.Thread(target=self.watch_lifeline, daemon=True).start()
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.vsock)

@@ -19,6 +19,7 @@ import test_jail  # noqa: F401
 import test_machines  # noqa: F401
 import test_options  # noqa: F401
 import test_signals  # noqa: F401
+import test_snapshot  # noqa: F401
 import test_streams  # noqa: F401
 
 def main():

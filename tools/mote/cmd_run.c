@@ -2,8 +2,8 @@
 #include "tools/mote/cmd.h"
 
 #include "tools/mote/exec_opts.h"
+#include "tools/mote/machine.h"
 #include "tools/mote/net_opts.h"
-#include "tools/mote/session.h"
 #include "tools/mote/ui.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
@@ -11,13 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RUN_MAX_DISKS   26
-#define RUN_MAX_CPUS    32
-#define RUN_MEM_LO      (32 * MIB)
-#define RUN_MEM_HI      (1024 * GIB)
-#define RUN_ARGS_CAP    2048 /* of a kernel command line */
-#define RUN_POWEROFF_MS 15000
-#define RUN_END_WAIT_MS 2000 /* from a lost connection to the dead monitor */
+#define RUN_MAX_DISKS 26
+#define RUN_MAX_CPUS  32
+#define RUN_MEM_LO    (32 * MIB)
+#define RUN_MEM_HI    (1024 * GIB)
+#define RUN_ARGS_CAP  2048 /* of a kernel command line */
 
 struct run_opts {
     uint64_t cpus;
@@ -31,6 +29,7 @@ struct run_opts {
     const char *jail;
     struct opt_list disks;
     bool console;
+    bool track_writes;
     struct exec_opts exec;
 };
 
@@ -65,6 +64,10 @@ static const struct opt_def run_defs[] = {
      "name for mote exec, ls and stop", NULL, 0, 0},
     {"console", 0, OPT_FLAG, offsetof(struct run_opts, console), NULL,
      "show the guest's console on standard error; slow", NULL, 0, 0},
+    {"track-writes", 0, OPT_FLAG, offsetof(struct run_opts, track_writes), NULL,
+     "note which memory is written, so that `mote snapshot save --diff` can "
+     "leave out the rest",
+     NULL, 0, 0},
     EXEC_OPTS_ROWS(offsetof(struct run_opts, exec)),
 };
 
@@ -217,25 +220,6 @@ static int run_make_args(const struct run_opts *o, struct run_plan *plan,
     return 0;
 }
 
-static int run_jail(const struct run_opts *o, enum mote_jail *out,
-                    struct mote_err *err)
-{
-    static const char *const words[] = {[MOTE_JAIL_AUTO] = "auto",
-                                        [MOTE_JAIL_ON] = "on",
-                                        [MOTE_JAIL_OFF] = "off"};
-    const char *set = getenv("MOTE_JAIL");
-    const char *when = o->jail ? o->jail : set && *set ? set : "auto";
-
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (!strcmp(when, words[i])) {
-            *out = (enum mote_jail)i;
-            return 0;
-        }
-    }
-    return lm_err(err, -EINVAL, "%s: '%s' is unknown; use auto, on or off",
-                  o->jail ? "option --jail" : "MOTE_JAIL", when);
-}
-
 static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
                          struct mote_err *err)
 {
@@ -254,12 +238,13 @@ static int run_make_plan(const struct run_opts *o, struct run_plan *plan,
     if (!rc)
         rc = net_opts_parse(o->net, &plan->net, &plan->vm.net, err);
     if (!rc)
-        rc = run_jail(o, &plan->vm.jail, err);
+        rc = machine_jail(o->jail, &plan->vm.jail, err);
     plan->vm.name = o->name;
     plan->vm.kernel = plan->kernel;
     plan->vm.initrd = plan->initrd;
     plan->vm.vcpus = (unsigned)o->cpus;
     plan->vm.mem_bytes = o->mem_bytes;
+    plan->vm.track_writes = o->track_writes;
     plan->vm.console_fd = o->console ? STDERR_FILENO : -1;
     plan->vm.log_fd = o->exec.verbose ? STDERR_FILENO : -1;
     return rc;
@@ -291,51 +276,12 @@ static void run_print_times(const struct mote_vm_times *t,
              t->kernel_ms, t->agent_ms, r->command_ms, total_ms);
 }
 
-/*
- * A machine whose disks can be written is asked to write them back; any
- * other may lose its power at once, which is faster.
- */
-static void run_end_machine(struct mote_vm *vm, const struct run_plan *plan,
-                            enum session_end end, int signal_fd)
-{
-    struct mote_err err = {0};
-
-    if (!plan->writable || end == SESSION_LOST || end == SESSION_LATE)
-        return;
-    if (mote_vm_poweroff(vm, RUN_POWEROFF_MS, signal_fd, &err))
-        ui_error("%s; what it had not flushed to its disks is lost", err.text);
-}
-
-/* The connection broke: the reason is the machine's, if it has ended. */
-static int run_lost(struct mote_vm *vm, const struct session_result *r,
-                    const char *program)
-{
-    struct mote_vm_end end;
-
-    int wait_ms = r->err.rc == -EPROTO ? 0 : RUN_END_WAIT_MS;
-
-    /* A guest that talks nonsense is not one whose machine is ending. */
-    if (mote_vm_wait_end(vm, wait_ms, &end))
-        return session_exit_code(r, program);
-    if (end.by_guest)
-        ui_error("%s before the command ended; its console (--console) may "
-                 "show why",
-                 end.text);
-    else
-        ui_error("%s", end.text);
-    return EXIT_MOTE_FAILED;
-}
-
 /* From a started machine to the end of the command; *out is what came. */
 static int run_command(struct mote_vm *vm, const struct run_opts *o,
                        const struct run_plan *plan,
                        const struct mote_exec_params *exec, int signal_fd,
                        struct session_result *out)
 {
-    struct session_params sp = {.vsock_path = mote_vm_vsock_path(vm),
-                                .exec = *exec,
-                                .signal_fd = signal_fd,
-                                .machine_fd = mote_vm_pidfd(vm)};
     struct mote_err err = {0};
     int rc =
         mote_vm_wait_ready(vm, exec_opts_boot_ms(&o->exec), signal_fd, &err);
@@ -346,11 +292,7 @@ static int run_command(struct mote_vm *vm, const struct run_opts *o,
         ui_fail(&err, false);
         return EXIT_MOTE_FAILED;
     }
-    session_run(&sp, out);
-    run_end_machine(vm, plan, out->end, signal_fd);
-    if (out->end == SESSION_LOST)
-        return run_lost(vm, out, exec->argv[0]);
-    return session_exit_code(out, exec->argv[0]);
+    return machine_command(vm, exec, plan->writable, signal_fd, out);
 }
 
 static int run_machine(const struct run_opts *o, const struct run_plan *plan,
@@ -372,10 +314,7 @@ static int run_machine(const struct run_opts *o, const struct run_plan *plan,
         ui_fail(&err, false);
         return EXIT_MOTE_FAILED;
     }
-    if (mote_vm_jail_note(vm))
-        ui_error("the monitor runs without a jail: %s; `mote doctor` says "
-                 "more, --jail=off is silent",
-                 mote_vm_jail_note(vm));
+    machine_tell_jail(vm);
     code = run_command(vm, o, plan, exec, signal_fd, &r);
     mote_vm_times(vm, &times);
     mote_vm_free(vm);
