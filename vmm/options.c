@@ -266,6 +266,23 @@ static int opt_version(struct vmm_options *o, const char *v, struct errmsg *err)
     return 0;
 }
 
+static int opt_snapshot_version(struct vmm_options *o, const char *v,
+                                struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->snapshot_version = true;
+    return 0;
+}
+
+static int opt_describe(struct vmm_options *o, const char *v,
+                        struct errmsg *err)
+{
+    (void)err;
+    o->describe = v;
+    return 0;
+}
+
 static const struct option_row option_rows[] = {
     {"config-file", "FILE", "what the VM is, JSON in Firecracker's format",
      opt_config_file},
@@ -310,6 +327,10 @@ static const struct option_row option_rows[] = {
      opt_ring0_ns},
     {"test-exit", NULL, "let test programs end the VM with a result",
      opt_test_exit},
+    {"snapshot-version", NULL, "print the version of snapshots that it writes",
+     opt_snapshot_version},
+    {"describe-snapshot", "FILE", "print the version of a snapshot's state",
+     opt_describe},
     {"version", NULL, "print the version", opt_version},
     {"help", NULL, "print this", opt_help},
 };
@@ -379,7 +400,8 @@ int options_parse(int argc, char **argv, struct vmm_options *out,
         if (rc)
             return rc;
     }
-    if (out->help || out->version || out->probe)
+    if (out->help || out->version || out->probe || out->snapshot_version ||
+        out->describe)
         return 0;
     return options_settle(out, err);
 }

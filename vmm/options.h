@@ -48,6 +48,8 @@ struct vmm_options {
     bool test_exit;
     bool help;
     bool version;
+    bool snapshot_version;
+    const char *describe; /* a state file; NULL: none */
 };
 
 int options_parse(int argc, char **argv, struct vmm_options *out,

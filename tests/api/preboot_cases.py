@@ -6,8 +6,10 @@ import json
 import os
 import re
 import select
+import struct
 import subprocess
 import time
+import zlib
 
 from client import BEFORE, BODY, connect, ends, launch, monitor
 from harness import Cases, PATIENCE
@@ -446,3 +448,27 @@ def as_firecracker(t):
                        capture_output=True, timeout=PATIENCE, check=False)
     t.check(p.stdout.startswith(b"Firecracker v1.17.0 (mote "),
             f"--version prints {p.stdout!r}")
+
+
+@case("pre_versions_of_snapshots")
+def versions_of_snapshots(t):
+    def run(*words):
+        p = subprocess.run([t.host.vmm, *words], capture_output=True,
+                           timeout=PATIENCE, check=False)
+        return p.returncode, p.stdout, p.stderr
+    t.eq(run("--snapshot-version"), (0, b"v1.0.0\n", b""), "the version written")
+    # An empty state: a header and its checksum (vmm/state.h).
+    head = b"MOTESNAP" + struct.pack("<HHIQ", 1, 0, 0, 48) + bytes(20)
+    state = head + struct.pack("<I", zlib.crc32(head))
+    for name, data, code, said in (
+            ("good", state, 0, b""), ("cut", state[:-1], 1, b"cut: "),
+            ("newer", b"MOTESNAP\2" + state[9:], 1, b"newer: "),
+            ("empty", b"", 1, b"empty: "), (None, b"", 1, b"nowhere: ")):
+        path = t.path(name or "nowhere")
+        if name:
+            with open(path, "wb") as f:
+                f.write(data)
+        rc, out, err = run("--describe-snapshot", path)
+        t.eq((rc, out), (code, b"" if code else b"v1.0.0\n"), f"of {name}")
+        t.check(said in err, f"of {name}: {err!r}")
+    t.eq(run("--describe-snapshot")[0], 153, "without a file")
