@@ -20,12 +20,13 @@ import cases_console
 import cases_disk
 import cases_mmds
 import cases_net
+import cases_snapshot
 import cases_soak
 import cases_vsock
 from harness import Failed, Host, Skip
 
-MODULES = {"quick": [cases_life, cases_jail, cases_disk, cases_exec, cases_vsock, cases_net],
-           "full": [cases_life, cases_jail, cases_disk, cases_cow, cases_exec, cases_vsock, cases_balloon,
+MODULES = {"quick": [cases_snapshot, cases_life, cases_jail, cases_disk, cases_exec, cases_vsock, cases_net],
+           "full": [cases_snapshot, cases_life, cases_jail, cases_disk, cases_cow, cases_exec, cases_vsock, cases_balloon,
                     cases_console, cases_net, cases_mmds],
            "soak": [cases_soak]}
 
