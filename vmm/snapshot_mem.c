@@ -267,8 +267,10 @@ int snap_mem_verify(const struct snap_mem *m, int fd, const char *path,
                     struct errmsg *err)
 {
     char *buf = malloc(SNAP_CHUNK);
-    int rc = buf ? 0 : err_set(err, -ENOMEM, "out of memory");
+    int rc = 0;
 
+    if (!buf)
+        return err_set(err, -ENOMEM, "out of memory");
     for (uint32_t i = 0; i < m->num_chunks && rc == 0; i++)
         rc = snap_mem_verify_chunk(m, fd, i, buf, path, err);
     free(buf);

@@ -30,14 +30,14 @@ struct agent_mark {
 struct agent {
     struct loop loop;
     struct pool pool;
-    bool is_init;     /* PID 1 of a machine: may mount, power off, set clocks */
-    bool may_net;     /* may change network interfaces */
+    bool is_init; /* PID 1 of a machine: may mount, power off, set clocks */
+    bool may_net; /* may change network interfaces */
     bool reset_is_restore; /* tests: ECONNRESET on any socket is one */
     const char *hook_dir;  /* what RESTORE runs; NULL: it is refused */
-    bool closed_some; /* descriptors became free in this batch */
-    int port_fd;      /* /dev/port, to tell the monitor boot marks, or -1 */
-    int null_fd;      /* /dev/null, for commands without standard input */
-    int cgroup_fd;    /* directory for the commands' cgroups, or -1 */
+    bool closed_some;      /* descriptors became free in this batch */
+    int port_fd;   /* /dev/port, to tell the monitor boot marks, or -1 */
+    int null_fd;   /* /dev/null, for commands without standard input */
+    int cgroup_fd; /* directory for the commands' cgroups, or -1 */
     uint32_t next_cgroup;
     uint32_t *left_cgroups; /* of ended commands, still with processes */
     size_t left_cgroup_count, left_cgroup_capacity;

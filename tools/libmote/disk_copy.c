@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/libmote/disk_copy.h"
 
-#include "vmm/cleanup.h"
 #include "vmm/le.h"
 #include "vmm/snapshot_mem.h"
 
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -50,25 +50,34 @@ static uint64_t disk_next_data(int fd, uint64_t at, uint64_t size)
     return (uint64_t)data / SNAP_PAGE * SNAP_PAGE;
 }
 
+/* One step: the bytes, behind which the last page is filled with zeroes. */
+static int disk_read(int fd, uint64_t at, char *buf, uint64_t len)
+{
+    uint64_t whole = len / SNAP_PAGE * SNAP_PAGE;
+
+    memset(buf + whole, 0, align_up(len, SNAP_PAGE) - whole);
+    return util_pread_full(fd, buf, len, (off_t)at);
+}
+
 static int disk_walk(int fd, uint64_t size, int cancel_fd, disk_step_fn step,
                      void *arg)
 {
-    CLEANUP_FREE char *buf = malloc(DISK_STEP);
+    char *buf = malloc(DISK_STEP);
     uint64_t at = 0;
-    int rc = buf ? 0 : -ENOMEM;
+    int rc = 0;
 
+    if (!buf)
+        return -ENOMEM;
     while (rc == 0 && (at = disk_next_data(fd, at, size)) < size) {
         uint64_t len = min_u64(DISK_STEP, size - at);
 
-        if (disk_cancelled(cancel_fd))
-            return -ECANCELED;
-        memset(buf + len / SNAP_PAGE * SNAP_PAGE, 0,
-               align_up(len, SNAP_PAGE) - len / SNAP_PAGE * SNAP_PAGE);
-        rc = util_pread_full(fd, buf, len, (off_t)at);
+        rc = disk_cancelled(cancel_fd) ? -ECANCELED
+                                       : disk_read(fd, at, buf, len);
         if (rc == 0)
             rc = step(arg, at, buf, len);
         at += len;
     }
+    free(buf);
     return rc;
 }
 

@@ -200,7 +200,7 @@ static int restore_old_agent(struct restore_wait *w, const struct lm_restore *r,
 {
     struct lm_chan c = LM_CHAN_CLOSED;
     struct lm_buf attrs = {0};
-    struct lm_msg msg;
+    struct lm_msg msg = {0};
     int rc = restore_connect(w, &c, err);
 
     if (rc == 0 && restore_put_time(&attrs))
@@ -230,7 +230,7 @@ static int restore_set_clock(struct restore_wait *w, struct lm_chan *c,
          i++) {
         uint64_t from_ns = util_now_ns();
         struct lm_buf attrs = {0};
-        struct lm_msg msg;
+        struct lm_msg msg = {0};
 
         if (restore_put_time(&attrs))
             return lm_err_nomem(err);
@@ -249,7 +249,7 @@ static int restore_once(struct restore_wait *w, const struct lm_restore *r,
 {
     struct lm_chan c = LM_CHAN_CLOSED;
     struct lm_buf attrs = {0};
-    struct lm_msg msg;
+    struct lm_msg msg = {0};
     int rc = restore_connect(w, &c, err);
     uint64_t from_ns = util_now_ns();
 

@@ -227,12 +227,11 @@ static int verify_step(struct verify *v, uint64_t bytes, struct mote_err *err)
     return lm_err(err, -ECANCELED, "%s: the check was cancelled", v->d.path);
 }
 
-static int verify_memory(struct verify *v, struct mote_err *err)
+static int verify_chunks(struct verify *v, char *buf, struct mote_err *err)
 {
     CLEANUP_FREE char *path = snapdir_file(&v->d, SNAPDIR_MEMORY);
-    CLEANUP_FREE char *buf = malloc(SNAP_CHUNK);
     struct errmsg e = {{0}};
-    int rc = path && buf ? 0 : lm_err_nomem(err);
+    int rc = path ? 0 : lm_err_nomem(err);
 
     for (uint32_t i = 0; i < v->d.mem.num_chunks && rc == 0; i++) {
         rc = snap_mem_verify_chunk(&v->d.mem, v->d.mem_fd, i, buf, path, &e);
@@ -240,6 +239,18 @@ static int verify_memory(struct verify *v, struct mote_err *err)
             return lm_err(err, rc, "%s", e.text);
         rc = verify_step(v, SNAP_CHUNK, err);
     }
+    return rc;
+}
+
+static int verify_memory(struct verify *v, struct mote_err *err)
+{
+    char *buf = malloc(SNAP_CHUNK);
+    int rc;
+
+    if (!buf)
+        return lm_err_nomem(err);
+    rc = verify_chunks(v, buf, err);
+    free(buf);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include "vmm/errmsg.h"
 #include "vmm/snapshot_pair.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -135,36 +136,61 @@ void snapdir_close(struct snapdir *d)
 /* --- writing ---------------------------------------------------------------
  */
 
+/* Cuts `copy` into the directory around (".", "/" or the front of `copy`) and
+ * the name, which is NULL if there is none. */
+static const char *part_cut(char *copy, const char **out_name)
+{
+    char *slash;
+
+    while ((slash = strrchr(copy, '/')) && slash > copy && !slash[1])
+        *slash = '\0';
+    *out_name = slash ? slash + 1 : copy;
+    if (!**out_name || !strcmp(*out_name, ".") || !strcmp(*out_name, ".."))
+        *out_name = NULL;
+    if (!slash)
+        return ".";
+    *slash = '\0';
+    return slash == copy ? "/" : copy;
+}
+
 /* Absolute, though its last part is not there yet. */
+static int part_resolve(struct snapdir_part *p, const char *around,
+                        const char *name, struct mote_err *err)
+{
+    char *up = realpath(around, NULL);
+    int rc = 0;
+
+    if (!up)
+        return snapdir_error(err, around);
+    if (asprintf(&p->path, "%s/%s", strcmp(up, "/") ? up : "", name) < 0)
+        p->path = NULL;
+    if (!p->path || asprintf(&p->part, "%s.part", p->path) < 0) {
+        p->part = NULL;
+        rc = lm_err_nomem(err);
+    } else {
+        p->up_fd = open(up, SNAPDIR_OPEN);
+        rc = p->up_fd < 0 ? snapdir_error(err, up) : 0;
+    }
+    free(up);
+    return rc;
+}
+
 static int part_names(struct snapdir_part *p, const char *path,
                       struct mote_err *err)
 {
-    CLEANUP_FREE char *copy = strdup(path);
-    CLEANUP_FREE char *up = NULL;
-    char *slash;
+    char *copy = strdup(path);
+    const char *name = NULL;
+    const char *around;
+    int rc;
 
     if (!copy)
         return lm_err_nomem(err);
-    while ((slash = strrchr(copy, '/')) && slash > copy && !slash[1])
-        *slash = '\0';
-    if (!*copy || !strcmp(copy, "/") || !strcmp(copy, ".") ||
-        !strcmp(copy, ".."))
-        return lm_err(err, -EINVAL,
-                      "'%s': not the name of a directory to be made", path);
-    if (slash) {
-        *slash = '\0';
-        up = realpath(slash == copy ? "/" : copy, NULL);
-    } else {
-        up = realpath(".", NULL);
-    }
-    if (!up)
-        return snapdir_error(err, slash ? copy : ".");
-    if (asprintf(&p->path, "%s/%s", strcmp(up, "/") ? up : "",
-                 slash ? slash + 1 : copy) < 0 ||
-        asprintf(&p->part, "%s.part", p->path) < 0)
-        return lm_err_nomem(err);
-    p->up_fd = open(up, SNAPDIR_OPEN);
-    return p->up_fd < 0 ? snapdir_error(err, up) : 0;
+    around = part_cut(copy, &name);
+    rc = name ? part_resolve(p, around, name, err)
+              : lm_err(err, -EINVAL,
+                       "'%s': not the name of a directory to be made", path);
+    free(copy);
+    return rc;
 }
 
 /* Plain files only; a link is removed, not followed. */
@@ -210,6 +236,7 @@ int snapdir_begin(struct snapdir_part *p, const char *path,
     memset(p, 0, sizeof(*p));
     p->dir_fd = p->up_fd = -1;
     rc = part_names(p, path, err);
+    assert(rc || (p->path && p->part));
     if (rc == 0 && lstat(p->path, &st) == 0)
         rc = lm_err(err, -EEXIST,
                     "%s: is there already; remove it or name another directory",
@@ -273,6 +300,7 @@ int snapdir_commit(struct snapdir_part *p, const struct snapdir_meta *m,
 {
     int rc = part_write_meta(p, m, err);
 
+    assert(p->path && p->part);
     if (rc == 0)
         rc = part_sync_files(p, err);
     if (rc == 0 &&
@@ -293,7 +321,7 @@ int snapdir_commit(struct snapdir_part *p, const struct snapdir_meta *m,
 
 void snapdir_abort(struct snapdir_part *p)
 {
-    if (p->dir_fd >= 0) {
+    if (p->dir_fd >= 0 && p->part) {
         part_empty(p->dir_fd);
         (void)rmdir(p->part);
     }

@@ -174,9 +174,7 @@ int snapdir_meta_read(const char *text, const char *path,
     int rc = 0;
 
     memset(out, 0, sizeof(*out));
-    if (!json_is_object(doc))
-        rc = meta_bad(path, "is damaged", err);
-    else if (version > META_VERSION)
+    if (version > META_VERSION)
         rc = lm_err(err, -ENOTSUP,
                     "%s/" SNAPDIR_FILE ": has version %lld, this mote reads "
                     "%d; use the mote that wrote it",

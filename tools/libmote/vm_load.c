@@ -54,7 +54,7 @@ static int load_check_given(const struct load *l, struct mote_err *err)
 static int load_check_disk(const struct snapdir_disk *d, struct mote_err *err)
 {
     CLEANUP_FD int fd = open(d->path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
+    struct stat st = {0};
     uint64_t size = 0;
     int rc = fd < 0 || fstat(fd, &st) < 0 ? neg_errno() : 0;
 

@@ -14,29 +14,29 @@
 /* --- options between operands ----------------------------------------------
  */
 
-int snapshot_parse(const struct command *c, int argc, char **argv, void *dst,
-                   const char **out, int count, bool rest, int *code)
+bool snapshot_parse(const struct command *c, int argc, char **argv, void *dst,
+                    struct snapshot_words *w, int *code)
 {
     int usage = *code;
-    int at = 0;
 
-    for (int i = 0; i <= count; i++) {
-        int first = cmd_parse(c, argc - at, argv + at, dst, code);
+    w->first = 0;
+    for (int i = 0; i <= w->count; i++) {
+        int first = cmd_parse(c, argc - w->first, argv + w->first, dst, code);
 
         if (first < 0)
-            return -1;
-        at += first;
-        if (i < count && at < argc) {
-            out[i] = argv[at];
-        } else if (i < count || (at < argc && !rest)) {
+            return false;
+        w->first += first;
+        if (i < w->count && w->first < argc) {
+            w->at[i] = argv[w->first];
+        } else if (i < w->count || (w->first < argc && !w->rest)) {
             ui_error("%s: takes %d operand%s; `mote %s --help` explains it",
-                     c->name, count, count == 1 ? "" : "s", c->name);
+                     c->name, w->count, w->count == 1 ? "" : "s", c->name);
             opts_free(c->table, dst);
             *code = usage;
-            return -1;
+            return false;
         }
     }
-    return at;
+    return true;
 }
 
 /* --- save ------------------------------------------------------------------
@@ -69,20 +69,19 @@ static int save_main(const struct cli *cli, int argc, char **argv)
     struct save_opts o = {0};
     struct mote_vm_info info;
     struct mote_err err = {0};
-    const char *words[2];
+    struct snapshot_words w = {.count = 2};
     struct mote_save_params params = {0};
     int code = EXIT_USAGE;
     int rc;
 
     (void)cli;
-    if (snapshot_parse(&cmd_snapshot_save, argc, argv, &o, words, 2, false,
-                       &code) < 0)
+    if (!snapshot_parse(&cmd_snapshot_save, argc, argv, &o, &w, &code))
         return code;
     signal_fd = signals_open();
-    params.dir = words[1];
+    params.dir = w.at[1];
     params.base_dir = o.diff;
     params.cancel_fd = signal_fd;
-    rc = mote_find(words[0], &info, &err);
+    rc = mote_find(w.at[0], &info, &err);
     if (rc == 0)
         rc = mote_snapshot_save(&info, &params, &err);
     if (rc == -ECANCELED)
@@ -109,14 +108,13 @@ static const struct opt_table merge_table = {
 static int merge_main(const struct cli *cli, int argc, char **argv)
 {
     struct mote_err err = {0};
-    const char *words[3];
+    struct snapshot_words w = {.count = 3};
     int code = EXIT_USAGE;
 
     (void)cli;
-    if (snapshot_parse(&cmd_snapshot_merge, argc, argv, NULL, words, 3, false,
-                       &code) < 0)
+    if (!snapshot_parse(&cmd_snapshot_merge, argc, argv, NULL, &w, &code))
         return code;
-    if (mote_snapshot_merge(words[0], words[1], words[2], &err) == 0)
+    if (mote_snapshot_merge(w.at[0], w.at[1], w.at[2], &err) == 0)
         return 0;
     ui_fail(&err, false);
     return 1;
@@ -158,15 +156,14 @@ static int verify_main(const struct cli *cli, int argc, char **argv)
                                .shown = -1,
                                .tty = term_is_tty(STDERR_FILENO)};
     struct mote_err err = {0};
-    const char *words[1];
+    struct snapshot_words w = {.count = 1};
     int code = EXIT_USAGE;
     int rc;
 
     (void)cli;
-    if (snapshot_parse(&cmd_snapshot_verify, argc, argv, NULL, words, 1, false,
-                       &code) < 0)
+    if (!snapshot_parse(&cmd_snapshot_verify, argc, argv, NULL, &w, &code))
         return code;
-    rc = mote_snapshot_verify(words[0], verify_progress, &view, &err);
+    rc = mote_snapshot_verify(w.at[0], verify_progress, &view, &err);
     if (view.shown >= 0)
         (void)fprintf(stderr, "\r            \r");
     if (rc)

@@ -12,12 +12,19 @@ extern const struct command cmd_snapshot_info;
 extern const struct command cmd_snapshot_merge;
 extern const struct command cmd_snapshot_verify;
 
+/* What a command takes beside its options. */
+struct snapshot_words {
+    const char *at[3];
+    int count;
+    bool rest; /* further words may follow */
+    int first; /* the index of those */
+};
+
 /*
- * Parses options and operands in any order, up to "--". Exactly `count`
- * operands go to `out`; what follows them begins at the index returned, and is
- * an error unless `rest`. -1 as in cmd_parse().
+ * Parses options and operands in any order, up to "--". False as cmd_parse()
+ * has -1: *code, which goes in as that of a usage error, is the exit code.
  */
-int snapshot_parse(const struct command *c, int argc, char **argv, void *dst,
-                   const char **out, int count, bool rest, int *code);
+bool snapshot_parse(const struct command *c, int argc, char **argv, void *dst,
+                    struct snapshot_words *w, int *code);
 
 #endif

@@ -117,14 +117,13 @@ static int info_main(const struct cli *cli, int argc, char **argv)
     CLEANUP_FREE struct mote_snapshot_info *s = NULL;
     struct info_opts o = {0};
     struct mote_err err = {0};
-    const char *words[1];
+    struct snapshot_words w = {.count = 1};
     int code = EXIT_USAGE;
 
     (void)cli;
-    if (snapshot_parse(&cmd_snapshot_info, argc, argv, &o, words, 1, false,
-                       &code) < 0)
+    if (!snapshot_parse(&cmd_snapshot_info, argc, argv, &o, &w, &code))
         return code;
-    if (mote_snapshot_read(words[0], &s, &err)) {
+    if (mote_snapshot_read(w.at[0], &s, &err)) {
         ui_fail(&err, o.json);
         return 1;
     }

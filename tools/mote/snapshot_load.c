@@ -187,18 +187,16 @@ static int load_main(const struct cli *cli, int argc, char **argv)
     struct load_opts o = {.exec = EXEC_OPTS_DEFAULT};
     struct mote_exec_params exec;
     struct mote_err err = {0};
-    const char *words[1];
+    struct snapshot_words w = {.count = 1, .rest = true};
     int code = EXIT_MOTE_FAILED;
-    int first = snapshot_parse(&cmd_snapshot_load, argc, argv, &o, words, 1,
-                               true, &code);
 
-    if (first < 0)
+    if (!snapshot_parse(&cmd_snapshot_load, argc, argv, &o, &w, &code))
         return code;
-    if (exec_opts_make(&o.exec, cli, argc, argv, first, &exec)) {
+    if (exec_opts_make(&o.exec, cli, argc, argv, w.first, &exec)) {
         (void)lm_err_nomem(&err);
         ui_fail(&err, false);
     } else {
-        code = load_run(&o, words[0], first < argc ? &exec : NULL);
+        code = load_run(&o, w.at[0], w.first < argc ? &exec : NULL);
     }
     exec_opts_free(&o.exec);
     opts_free(&load_table, &o);
