@@ -21,11 +21,12 @@ const char *quirks_kernel_words(void)
      * clearcpuid: instructions that the emulator lacks, or runs byte by byte
      * (395 is FSRS, CPUID 7.1 EAX bit 11, which the kernel gives no name);
      * lpj and no_timer_check: no calibration loops; mote.ring0: our kernel's
-     * system call path for such hosts.
+     * system call path for such hosts. tsc: the guest reads the host's TSC,
+     * which nothing sets back at a load; kvm-clock goes on where it stood.
      */
     return "mote.ring0=emulated noxsave clearcpuid=smap,smep,fsgsbase,pcid,"
            "invpcid,xsaves,popcnt,cx16,erms,fsrm,395 lpj=1000000 "
-           "no_timer_check mitigations=off";
+           "no_timer_check tsc=unstable mitigations=off";
 }
 
 void quirks_fix_cpuid(struct cpu_id *id)
