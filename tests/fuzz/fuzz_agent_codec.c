@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as what a host sends to the agent: HELLO, then frames whose
- * payload is walked as attributes and read as every kind of value and as a
- * START. Views must stay inside the input.
+ * payload is walked as attributes and read as every kind of value, as a START
+ * and as a RESTORE. Views must stay inside the input.
  */
 #include "guest/agent/codec.h"
+#include "guest/agent/restore_parse.h"
 #include "guest/agent/start.h"
 
 #include <assert.h>
@@ -36,6 +37,21 @@ static void fuzz_value(const struct codec_attr *a)
     (void)codec_attr_route(a, &route);
 }
 
+static void fuzz_restore(const uint8_t *data, size_t size)
+{
+    struct restore_request req;
+
+    if (restore_parse(data, size, &req) < 0)
+        return;
+    assert(req.hostname.length <= RESTORE_HOSTNAME_MAX);
+    assert(req.seed.length <= MOTE_SEED_MAX);
+    assert(req.interface_count <= RESTORE_INTERFACES_MAX);
+    for (size_t i = 0; i < req.interface_count; i++)
+        assert(req.interfaces[i].value >= data &&
+               req.interfaces[i].value + req.interfaces[i].length <=
+                   data + size);
+}
+
 static void fuzz_message(const uint8_t *data, size_t size)
 {
     struct codec_iter it;
@@ -52,6 +68,7 @@ static void fuzz_message(const uint8_t *data, size_t size)
         fuzz_value(&a);
     }
     assert(got < 0 || seen == size);
+    fuzz_restore(data, size);
     if (start_parse(data, size, &start, &why) == 0) {
         assert(got == 0 && start.arg_count > 0);
         assert(start.text_bytes <= 2 * size);
