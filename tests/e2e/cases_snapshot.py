@@ -9,6 +9,7 @@ import subprocess
 import time
 
 from harness import MOTE, TOP, Failed, Vm, check, run
+from netns import Namespace, ip
 
 CASES = []
 MEM = ("--mem", "128M")
@@ -315,3 +316,48 @@ def snapshot_load_runs_a_command_with_its_exit_code(host, work):
     r = run([MOTE, "snapshot", "load", where, "--", "nope"], host.guard(60))
     check(r.rc == 127, "%s" % r)
     check(os.listdir(where) and not [n for n in os.listdir(work) if n != "s"], "left behind")
+
+
+@case("full")
+def clones_have_addresses_of_their_own(host, work):
+    """Two at once on one bridge, each with its own MAC and IP; the network
+    hears of them by a gratuitous ARP before the first command."""
+    where = os.path.join(work, "s")
+    look = "cat /sys/class/net/eth0/address 2>/dev/null || ip link show eth0;" \
+           " ip addr show eth0; ip route; cat /etc/resolv.conf"
+    with Namespace() as ns:
+        ip("link", "add", "br0", "type", "bridge")
+        ip("addr", "add", "10.7.0.1/24", "dev", "br0")
+        ip("link", "set", "br0", "up")
+        for i in range(3):
+            ip("link", "set", ns.tap("t%d" % i, address=None), "master", "br0")
+        with SnapVm(host, "--net", "tap=t0,ip=10.7.0.2/24,gw=10.7.0.1") as vm:
+            r = vm.sh("ping -c 1 -W 10 10.7.0.1 >/dev/null && " + look)
+            check(r.rc == 0, "the source has no network: %s" % r)
+            save(vm, where)
+        ip("neigh", "flush", "dev", "br0")
+        # Only who is known already is learned anew from what nobody asked for.
+        for i in (1, 2):
+            ip("neigh", "add", "10.7.0.%d" % (10 + i), "lladdr", "02:00:00:00:00:0%d" % i,
+               "dev", "br0", "nud", "stale")
+        copies = []
+        try:
+            for i in (1, 2):
+                copies.append(Loaded(host, where, "--net",
+                                     "tap=t%d,ip=10.7.0.%d/24,gw=10.7.0.1,dns=10.7.0.1"
+                                     % (i, 10 + i)))
+            known = ip("neigh", "show", "dev", "br0")
+            check("02:00:00:00:00:0" not in known, "the network heard nothing: %s" % known)
+            for i, copy in enumerate(copies, 1):
+                r = copy.sh("ping -c 1 -W 10 10.7.0.1 >/dev/null && ping -c 1 -W 10 10.7.0.%d"
+                            " >/dev/null; echo $?; %s" % (13 - i, look))
+                text = r.out.decode()
+                check(text.startswith("0\n") and "10.7.0.%d/24" % (10 + i) in text and
+                      "10.7.0.2/24" not in text and "default via 10.7.0.1" in text and
+                      "nameserver 10.7.0.1" in text, "copy %d: %s" % (i, r))
+            macs = [copy.sh("ip link show eth0").out.split(b"ether ")[1][:17]
+                    for copy in copies]
+            check(macs[0] != macs[1], "one MAC: %r" % macs)
+        finally:
+            for copy in copies:
+                copy.close()
