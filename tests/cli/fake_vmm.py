@@ -138,7 +138,8 @@ class Monitor:
             client.close()
             return
         agent = socket.socket(socket.AF_UNIX)
-        agent.connect(self.agent_path)
+        while agent.connect_ex(self.agent_path):
+            time.sleep(0.005)  # it is there and does not listen yet
         client.sendall(b"OK 1073741824\n")
         if "garbage" in self.fakes:
             client.sendall(HELLO + b"\xff" * 64)

@@ -54,6 +54,10 @@ static int save_lock(struct save *s, struct mote_err *err)
     (void)snprintf(s->slot, sizeof(s->slot), "%.*s",
                    slash ? (int)(slash - s->vm->vsock_path) : 0,
                    s->vm->vsock_path);
+    /* The sockets of one in a jail are one directory further down. */
+    slash = strrchr(s->slot, '/');
+    if (slash && !strcmp(slash, "/" LM_RUN_DIR))
+        s->slot[slash - s->slot] = '\0';
     (void)snprintf(s->api, sizeof(s->api), "%s/" LM_API_FILE, s->slot);
     s->slot_fd = open(s->slot, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->slot_fd < 0)
@@ -136,7 +140,14 @@ static int save_disk_open(struct save *s, json_t *drive, struct snapdir_disk *d,
     CLEANUP_FD int fd = seen ? open(seen, O_RDONLY | O_CLOEXEC) : -1;
     struct stat st;
     int rc = fd < 0 || fstat(fd, &st) < 0 ? neg_errno() : 0;
+    const char *format = json_string_value(
+        json_object_get(json_object_get(drive, "mote"), "format"));
 
+    if (format && strcmp(format, "raw"))
+        return lm_err(err, -EINVAL,
+                      "disk %s: is a copy-on-write file; `mote snapshot` does "
+                      "raw ones only",
+                      id ? id : "?");
     if (rc == 0)
         rc = lm_disk_size(fd, &d->size_bytes);
     if (rc)
