@@ -5,6 +5,7 @@
 #include "tools/libmote/files.h"
 #include "tools/libmote/launch.h"
 #include "tools/libmote/rundir.h"
+#include "tools/libmote/snap_room.h"
 #include "tools/libmote/snapdir.h"
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
@@ -18,8 +19,6 @@
 #include <time.h>
 
 #define SAVE_JAIL_RUN "/run" /* LM_RUN_DIR, as a jailed monitor sees it */
-/* Of the 256 MiB beside the guest's memory that its control group has. */
-#define SAVE_JAIL_SPARE (192 * MIB)
 
 struct save {
     const struct mote_vm_info *vm;
@@ -232,17 +231,6 @@ static int save_sums(struct save *s, struct mote_err *err)
     return 0;
 }
 
-/* A file of /proc says a size of 0. */
-static char *save_read_proc(int dir_fd, const char *file)
-{
-    CLEANUP_FD int fd = openat(dir_fd, file, O_RDONLY | O_CLOEXEC);
-    char *text = fd < 0 ? NULL : calloc(1, 4096);
-
-    if (text && read(fd, text, 4095) < 0)
-        text[0] = '\0';
-    return text;
-}
-
 /* --- the machine -----------------------------------------------------------
  */
 
@@ -306,35 +294,6 @@ static void save_look_jail(struct save *s)
         json_object_get(json_object_get(s->config, "vsock"), "uds_path"));
 
     s->jailed = uds && !strcmp(uds, SAVE_JAIL_RUN "/" LM_VSOCK_FILE);
-}
-
-/*
- * In a jail the files go to a directory in memory first, which counts for the
- * monitor's control group: it must not be ended by that.
- */
-static int save_check_room(const struct save *s, struct mote_err *err)
-{
-    CLEANUP_FREE char *text = NULL;
-    CLEANUP_FD int dir = -1;
-    unsigned long long rss_kib = 0;
-    char path[32];
-    const char *line;
-
-    if (!s->jailed || geteuid() != 0)
-        return 0;
-    (void)snprintf(path, sizeof(path), "/proc/%d", (int)s->vm->monitor_pid);
-    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir >= 0)
-        text = save_read_proc(dir, "status");
-    line = text ? strstr(text, "\nVmRSS:") : NULL;
-    if (!line || sscanf(line, " VmRSS: %llu", &rss_kib) != 1)
-        return lm_err(err, -ESRCH, "machine %s: has ended", s->vm->id);
-    if (2 * rss_kib * KIB <= s->vm->mem_bytes + SAVE_JAIL_SPARE)
-        return 0;
-    return lm_err(err, -ENOMEM,
-                  "machine %s: a copy of its memory (%llu MiB in use) does not "
-                  "fit beside it into its jail; start it with --jail=off",
-                  s->vm->id, rss_kib / 1024);
 }
 
 /* The name by which the monitor reaches it, and the one by which we do. */
@@ -478,7 +437,7 @@ static int save_all(struct save *s, struct mote_err *err)
         rc = save_read_base(s, err);
     save_look_jail(s);
     if (rc == 0)
-        rc = save_check_room(s, err);
+        rc = s->jailed ? lm_save_room(s->vm, err) : 0;
     if (rc == 0)
         rc = save_still(s, err);
     if (rc == 0)
