@@ -15,9 +15,11 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/pidfd.h>
+#include <time.h>
 
 #define INFO_FILE_MAX     ((size_t)64 * 1024)
 #define INFO_KILL_WAIT_MS 10000 /* a killed process needs far less */
+#define INFO_POLL_NS      2000000
 
 /* --- reading
  * -------------------------------------------------------------------- */
@@ -45,6 +47,7 @@ static bool info_parse(const char *text, struct mote_vm_info *out)
         out->vcpus = (unsigned)vcpus;
         out->mem_bytes = (uint64_t)mem;
         out->started_ms = started;
+        out->shared_owner = json_is_true(json_object_get(json, "shared_owner"));
     }
     json_decref(json);
     return rc == 0;
@@ -268,8 +271,8 @@ static int info_signal(int pidfd, int signo, int timeout_ms)
     return lm_wait_fd(pidfd, POLLIN, lm_deadline(timeout_ms), -1);
 }
 
-int mote_stop(const struct mote_vm_info *info, int timeout_ms,
-              struct mote_err *err)
+static int info_stop_owner(const struct mote_vm_info *info, int timeout_ms,
+                           struct mote_err *err)
 {
     CLEANUP_FD int owner = -1;
     CLEANUP_FD int monitor = -1;
@@ -295,4 +298,41 @@ int mote_stop(const struct mote_vm_info *info, int timeout_ms,
         lm_rundir_close(&rd);
     }
     return 0;
+}
+
+/* Its owner keeps others: so the monitor is told, and the owner sees its end.
+ * The same pidfd reasoning as for an owner: the pid is the lock holder's
+ * child. */
+static int info_stop_shared(const struct mote_vm_info *info, int timeout_ms,
+                            struct mote_err *err)
+{
+    CLEANUP_FD int monitor = pidfd_open(info->monitor_pid, 0);
+    uint64_t deadline_ns = lm_deadline(INFO_KILL_WAIT_MS);
+    const struct timespec pause = {0, INFO_POLL_NS};
+    struct mote_vm_info now;
+    int rc = mote_find(info->id, &now, err);
+
+    if (monitor < 0 || rc || now.monitor_pid != info->monitor_pid)
+        return lm_err(err, -ESRCH, "machine %s: has ended", info->id);
+    rc = -ETIMEDOUT;
+    if (timeout_ms > 0)
+        rc = info_signal(monitor, SIGTERM, timeout_ms);
+    if (rc == -ETIMEDOUT)
+        rc = info_signal(monitor, SIGKILL, INFO_KILL_WAIT_MS);
+    while (rc == 0 && mote_find(info->id, &now, NULL) == 0) {
+        if (util_now_ns() > deadline_ns)
+            rc = -ETIMEDOUT;
+        (void)nanosleep(&pause, NULL);
+    }
+    return rc ? lm_err(err, rc, "machine %s: cannot be ended: %s", info->id,
+                       err_reason(rc))
+              : 0;
+}
+
+int mote_stop(const struct mote_vm_info *info, int timeout_ms,
+              struct mote_err *err)
+{
+    if (info->shared_owner)
+        return info_stop_shared(info, timeout_ms, err);
+    return info_stop_owner(info, timeout_ms, err);
 }

@@ -55,6 +55,7 @@ int lm_launch_fds(const struct lm_launch *l, struct lm_spawn *out) MUST_CHECK;
 #define LM_SAVE_FILE   "save.lock"
 #define LM_EXIT_FILE   "exit.json"
 #define LM_CONFIG_FILE "config.json"
+#define LM_FORK_FILE   "fork.sock" /* where a monitor waits for a machine */
 #define LM_LOG_FILE    "log"
 #define LM_INFO_FILE   "vm.json"
 #define LM_READY_FILE  "ready"

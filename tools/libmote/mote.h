@@ -190,6 +190,7 @@ struct mote_vm_info {
     uint64_t mem_bytes;
     int64_t started_ms; /* since 1970 UTC */
     bool ready;         /* its agent has reported */
+    bool shared_owner;  /* which has other machines too, and goes on */
 };
 
 /*
@@ -329,6 +330,58 @@ struct mote_load_params {
  */
 int mote_vm_load(const struct mote_load_params *params, int timeout_ms,
                  int cancel_fd, struct mote_vm **out, struct mote_err *err);
+
+/* --- live fork --------------------------------------------------------------
+ * Copies of a machine that runs on: its memory and state at one instant.
+ */
+
+#define MOTE_FORK_MAX 1024
+
+struct mote_fork_params {
+    size_t count;             /* 1 to MOTE_FORK_MAX */
+    const char *const *names; /* one each (or NULL: none); NULL: none at all.
+                                 Also a guest's host name */
+    /* One each. NULL: a passt each if the source has that; a TAP cannot be
+     * shared. */
+    const struct mote_net_params *nets;
+    bool track_writes;
+    int timeout_ms;        /* for each of the two waits; < 0: for ever */
+    int cancel_fd;         /* readable: give up with -ECANCELED; -1 = never */
+    int log_fd;            /* as in struct mote_vm_params */
+    const char *log_level; /* likewise */
+    /* Told of each thing that is not as it should be, a line each; or NULL.
+     * From threads of the library, one at a time. */
+    void (*note)(void *arg, size_t child, const char *line);
+    void *note_arg;
+};
+
+struct mote_fork_child {
+    struct mote_vm *vm; /* ready, and the caller's to free; NULL: see err */
+    struct mote_err err;
+    double ready_ms; /* from the request to the end of its RESTORE */
+};
+
+struct mote_fork_times {
+    double waiting_ms; /* until all monitors waited: before the request */
+    double stopped_ms; /* the source stood still */
+    double request_ms; /* the request, until the last child had been served */
+    double ready_ms;   /* from the request to the last child's end of RESTORE */
+    uint64_t copied_bytes;
+};
+
+/*
+ * Forks a machine of mote_find(), which runs on. `children` has params->count
+ * elements; each ends as a machine that is as after mote_vm_load(), or with the
+ * reason why it is not there, and then nothing of it is left. All belong to the
+ * caller's process: mote_stop() ends one without the others.
+ * 0 even if children failed; -errno if there could be none, as of
+ * mote_vm_start() and mote_snapshot_save(). -EOPNOTSUPP: it has a disk that it
+ * can write.
+ */
+int mote_vm_fork(const struct mote_vm_info *source,
+                 const struct mote_fork_params *params,
+                 struct mote_fork_child *children,
+                 struct mote_fork_times *times, struct mote_err *err);
 
 /* --- commands in a guest ---------------------------------------------------
  */

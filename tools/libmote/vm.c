@@ -84,6 +84,8 @@ static int vm_write_info(struct mote_vm *vm, const struct mote_vm_params *p,
                      (int)p->vcpus, "mem_bytes", (json_int_t)p->mem_bytes,
                      "started_ms",
                      (json_int_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    if (info && vm->shared_owner)
+        (void)json_object_set_new(info, "shared_owner", json_true());
     text = info ? json_dumps(info, JSON_INDENT(2)) : NULL;
     json_decref(info);
     if (!text)
@@ -185,7 +187,7 @@ int lm_vm_start(struct mote_vm *vm, struct lm_vm_start *s, struct mote_err *err)
     if (!rc)
         rc = lm_unix_address(&vm->vsock, vm->slot.run_path, "/" LM_VSOCK_FILE,
                              err);
-    if (!rc && !s->config) /* a loaded one has reported long ago */
+    if (!rc && !s->config && !s->waits) /* others have reported long ago */
         rc = vm_listen(vm, s, err);
     if (!rc)
         rc = vm_keep_net(vm, &s->params->net, err);

@@ -31,6 +31,7 @@ struct mote_vm {
     char *net_text[3];
     struct lm_chan report;
     bool ready;
+    bool shared_owner; /* the process has others, which it keeps */
     bool reaped;
     siginfo_t status; /* once reaped */
     uint64_t start_ns;

@@ -76,7 +76,7 @@ static void vm_make_words(const struct lm_vm_start *s, const char *config,
 
     (void)snprintf(w->exit_file, sizeof(w->exit_file), "%s/" LM_EXIT_FILE, run);
     (void)snprintf(w->api_sock, sizeof(w->api_sock), "%s/" LM_API_FILE, run);
-    w->words[n++] = "--config-file";
+    w->words[n++] = s->waits ? "--fork-from" : "--config-file";
     w->words[n++] = config;
     w->words[n++] = "--api-sock";
     w->words[n++] = w->api_sock;
@@ -148,12 +148,16 @@ static int vm_launch_plain(const struct lm_vm_start *s, const char *program,
     const int fds[] = {s->lifeline_fd, s->net->vmm_fd};
     char config[MOTE_PATH_CAP];
     struct lm_launch l;
-    int rc = s->config ? vm_write_other(s, s->slot->run_path, NULL, err)
-                       : vm_write_config(s, s->params, s->slot->run_path, err);
+    int rc = 0;
 
+    if (s->config)
+        rc = vm_write_other(s, s->slot->run_path, NULL, err);
+    else if (!s->waits)
+        rc = vm_write_config(s, s->params, s->slot->run_path, err);
     if (rc)
         return rc;
-    (void)snprintf(config, sizeof(config), "%s/" LM_CONFIG_FILE, s->slot->path);
+    (void)snprintf(config, sizeof(config), "%s/%s", s->slot->path,
+                   s->waits ? LM_FORK_FILE : LM_CONFIG_FILE);
     vm_make_words(s, config, s->slot->run_path, &w);
     l = vm_launch_of(s, program, &w);
     l.fds = fds;

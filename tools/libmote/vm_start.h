@@ -27,6 +27,7 @@ struct lm_vm_start {
     int (*config)(void *arg, const char *run, struct lm_files *f,
                   char **out_text, struct mote_err *err);
     void *config_arg;
+    bool waits; /* for a machine that is forked into it; then without a jail */
     struct lm_cgroup *cgroup; /* gets what lm_cgroup_remove() is to take away */
     bool jail_chosen;         /* by lm_vm_prepare() */
     /* why there is no jail, where one would have been liked; "" if there is */

@@ -27,6 +27,7 @@ extern const struct command cmd_ls;
 extern const struct command cmd_stop;
 extern const struct command cmd_disk;
 extern const struct command cmd_snapshot;
+extern const struct command cmd_fork;
 extern const struct command cmd_doctor;
 extern const struct command cmd_bench;
 extern const struct command cmd_version;

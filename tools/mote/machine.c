@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define MACHINE_POWEROFF_MS 15000
 #define MACHINE_END_WAIT_MS                                                    \
@@ -107,4 +108,14 @@ int machine_stay(struct mote_vm *vm, bool writable, int signal_fd)
         return 0;
     ui_error("%s", end.text);
     return EXIT_MOTE_FAILED;
+}
+
+void machine_raise_nofile(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur == r.rlim_max)
+        return;
+    r.rlim_cur = r.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &r); /* fewer machines, no failure */
 }

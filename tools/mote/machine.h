@@ -21,4 +21,7 @@ int machine_command(struct mote_vm *vm, const struct mote_exec_params *exec,
 /* Until it ends or we are told to; the exit code of mote. */
 int machine_stay(struct mote_vm *vm, bool writable, int signal_fd);
 
+/* Many machines take many descriptors; the hard limit is the user's word. */
+void machine_raise_nofile(void);
+
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 
 const struct command *const cmd_all[] = {
-    &cmd_run,    &cmd_exec,  &cmd_ls,      &cmd_stop, &cmd_disk, &cmd_snapshot,
-    &cmd_doctor, &cmd_bench, &cmd_version, &cmd_help, NULL};
+    &cmd_run,  &cmd_exec,   &cmd_ls,    &cmd_stop,    &cmd_disk, &cmd_snapshot,
+    &cmd_fork, &cmd_doctor, &cmd_bench, &cmd_version, &cmd_help, NULL};
 
 static const struct command *main_find(const char *name)
 {
