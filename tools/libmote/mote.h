@@ -365,7 +365,8 @@ struct mote_fork_times {
     double waiting_ms; /* until all monitors waited: before the request */
     double stopped_ms; /* the source stood still */
     double request_ms; /* the request, until the last child had been served */
-    double ready_ms;   /* from the request to the last child's end of RESTORE */
+    double answers_ms; /* from the request to the last agent's first word */
+    double ready_ms;   /* ... to the last child's end of RESTORE */
     uint64_t copied_bytes;
 };
 

@@ -133,6 +133,8 @@ static int restore_ask(struct restore_wait *w, struct lm_chan *c, uint8_t type,
     for (;;) {
         int rc = lm_chan_next(c, out);
 
+        if (w->vm->answered_ns == 0 && c->in.version != 0)
+            w->vm->answered_ns = util_now_ns(); /* its HELLO is there */
         if (rc > 0 && (out->type == MOTE_T_OK || out->type == MOTE_T_ERROR))
             return 0;
         if (rc > 0)

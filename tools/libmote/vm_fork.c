@@ -349,6 +349,27 @@ static int fork_ask(struct forking *f, struct mote_fork_times *times,
 /* --- the whole --------------------------------------------------------------
  */
 
+/* Its figures, or its end. */
+static void fork_settle(struct forking *f, size_t i,
+                        struct mote_fork_times *times)
+{
+    const struct mote_fork_child *one = f->ones[i].out;
+    double answered_ms;
+
+    if (!one->vm)
+        return;
+    fork_plan_unlend(&f->plan, one->vm);
+    if (one->ready_ms < 0) {
+        fork_drop(&f->ones[i]);
+        return;
+    }
+    answered_ms = (double)(one->vm->answered_ns - f->from_ns) / 1e6;
+    if (answered_ms > times->answers_ms)
+        times->answers_ms = answered_ms;
+    if (one->ready_ms > times->ready_ms)
+        times->ready_ms = one->ready_ms;
+}
+
 static int fork_run(struct forking *f, struct mote_fork_times *times,
                     struct mote_err *err)
 {
@@ -365,16 +386,8 @@ static int fork_run(struct forking *f, struct mote_fork_times *times,
         return rc;
     rc = fork_ask(f, times, err);
     fork_join(f);
-    for (size_t i = 0; i < f->params->count; i++) {
-        if (fork_lives(f, i))
-            fork_plan_unlend(&f->plan, f->ones[i].out->vm);
-    }
-    for (size_t i = 0; i < f->params->count; i++) {
-        if (fork_lives(f, i) && f->ones[i].out->ready_ms < 0)
-            fork_drop(&f->ones[i]);
-        else if (fork_lives(f, i) && f->ones[i].out->ready_ms > times->ready_ms)
-            times->ready_ms = f->ones[i].out->ready_ms;
-    }
+    for (size_t i = 0; i < f->params->count; i++)
+        fork_settle(f, i, times);
     return rc;
 }
 

@@ -35,6 +35,7 @@ struct mote_vm {
     bool reaped;
     siginfo_t status; /* once reaped */
     uint64_t start_ns;
+    uint64_t answered_ns; /* its agent's first word after lm_restore() began */
     struct mote_vm_times times;
     /* Copies of disks without a name: they go with us, however we end. */
     int disk_fds[SNAPDIR_MAX_DISKS];

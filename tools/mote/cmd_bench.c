@@ -1,139 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/mote/cmd.h"
+/* `mote bench`: the list of its benches. */
+#include "tools/mote/bench.h"
 
-#include "tools/mote/bench_start.h"
 #include "tools/mote/ui.h"
-#include "vmm/cleanup.h"
 
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define BENCH_MAX_RUNS   1000u
-#define BENCH_CPU_BAR_MS 3.0 /* Firecracker promises 8 */
-
-struct bench_opts {
-    uint64_t runs;
-    bool json;
-};
-
-static const struct opt_def bench_defs[] = {
-    {"runs", 'n', OPT_NUMBER, offsetof(struct bench_opts, runs), "N",
-     "how often", "20", 1, BENCH_MAX_RUNS},
-    {"json", 0, OPT_FLAG, offsetof(struct bench_opts, json), NULL,
-     "print one JSON document", NULL, 0, 0},
-};
-
 static const struct opt_table bench_table = {
-    .usage = "bench start [options]",
+    .usage = "bench start|restore|fork [options]",
     .summary = "measure this installation",
-    .defs = bench_defs,
-    .count = ARRAY_SIZE(bench_defs),
-    .notes = "start: from the exec of a monitor to its first answer on the\n"
-             "control socket, and the CPU time that it takes. No guest runs.\n"
-             "The figures judge nothing; a bar is printed beside them.\n",
+    .notes = "start    exec of a monitor to its first answer; no guest runs\n"
+             "restore  a snapshot to guest code, user space, first command\n"
+             "fork     copies of a running machine: stop, readiness, memory\n"
+             "`mote bench NAME --help` lists the options of each. The figures\n"
+             "judge nothing; where there is a bar it is printed beside them.\n",
 };
 
-struct bench_list {
-    double values[BENCH_MAX_RUNS];
-};
-
-static json_t *bench_json(const struct bench_list *l, size_t n)
-{
-    return json_pack("{s:f, s:f, s:f, s:f}", "median_ms",
-                     bench_quantile(l->values, n, 0.5), "p95_ms",
-                     bench_quantile(l->values, n, 0.95), "min_ms", l->values[0],
-                     "max_ms", l->values[n - 1]);
-}
-
-static void bench_print_json(const struct bench_list *wall,
-                             const struct bench_list *cpu, size_t n)
-{
-    CLEANUP_FREE char *text = NULL;
-    json_t *doc =
-        json_pack("{s:I, s:o, s:o, s:f}", "n", (json_int_t)n, "api_wall",
-                  bench_json(wall, n), "api_cpu", bench_json(cpu, n),
-                  "api_cpu_bar_ms", BENCH_CPU_BAR_MS);
-
-    text =
-        doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(doc);
-    (void)printf("%s\n", text ? text : "{}");
-}
-
-static void bench_print_row(const char *what, const struct bench_list *l,
-                            size_t n, const char *note)
-{
-    (void)printf("  %-9s median %6.2f ms, p95 %6.2f ms (%.2f to %.2f)%s\n",
-                 what, bench_quantile(l->values, n, 0.5),
-                 bench_quantile(l->values, n, 0.95), l->values[0],
-                 l->values[n - 1], note);
-}
-
-static void bench_print(const struct bench_list *wall,
-                        const struct bench_list *cpu, size_t n)
-{
-    char note[48];
-
-    (void)snprintf(note, sizeof(note), "; bar %.0f ms: %s", BENCH_CPU_BAR_MS,
-                   bench_quantile(cpu->values, n, 0.5) <= BENCH_CPU_BAR_MS
-                       ? "met"
-                       : "missed");
-    (void)printf("exec of mote-vmm to its API answering, n=%zu\n", n);
-    bench_print_row("wall", wall, n, "");
-    bench_print_row("CPU time", cpu, n, note);
-}
-
-static int bench_start(const struct bench_opts *o)
-{
-    struct bench_list wall;
-    struct bench_list cpu;
-    struct mote_err err = {0};
-    char vmm[MOTE_PATH_CAP];
-    size_t n = (size_t)o->runs;
-    int rc = mote_find_file("mote-vmm", vmm, &err);
-
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        struct bench_start one = {0};
-
-        rc = bench_start_once(vmm, &one, &err);
-        wall.values[i] = one.wall_ms;
-        cpu.values[i] = one.cpu_ms;
-    }
-    if (rc) {
-        ui_fail(&err, o->json);
-        return 1;
-    }
-    bench_sort(wall.values, n);
-    bench_sort(cpu.values, n);
-    if (o->json)
-        bench_print_json(&wall, &cpu, n);
-    else
-        bench_print(&wall, &cpu, n);
-    return ui_finish(0);
-}
+static const struct command *const bench_all[] = {
+    &cmd_bench_start, &cmd_bench_restore, &cmd_bench_fork, NULL};
 
 static int bench_main(const struct cli *cli, int argc, char **argv)
 {
-    struct bench_opts o = {.runs = 20};
     int code = EXIT_USAGE;
-    bool named = argc > 1 && !strcmp(argv[1], "start");
     int first;
 
-    (void)cli;
-    /* The bench's name comes first, then its options. */
-    argc -= named;
-    argv += named;
-    first = cmd_parse(&cmd_bench, argc, argv, &o, &code);
+    for (size_t i = 0; argc > 1 && bench_all[i]; i++) {
+        if (!strcmp(argv[1], bench_all[i]->name + strlen("bench ")))
+            return bench_all[i]->run(cli, argc - 1, argv + 1);
+    }
+    first = cmd_parse(&cmd_bench, argc, argv, NULL, &code);
     if (first < 0)
         return code;
-    if (!named || first < argc) {
-        ui_error("bench%s%s: one of: start; `mote bench --help` explains it",
-                 first < argc ? " " : "", first < argc ? argv[first] : "");
-        return EXIT_USAGE;
-    }
-    return bench_start(&o);
+    ui_error("bench%s%s: one of: start, restore, fork; `mote bench --help` "
+             "explains them",
+             first < argc ? " " : "", first < argc ? argv[first] : "");
+    return EXIT_USAGE;
 }
 
 const struct command cmd_bench = {"bench", &bench_table, bench_main};

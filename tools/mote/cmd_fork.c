@@ -177,11 +177,12 @@ static void fork_print_json(const struct fork_cmd *c)
 
     for (size_t i = 0; i < c->count; i++)
         (void)json_array_append_new(list, fork_child_json(c, i));
-    doc = json_pack("{s:f, s:f, s:f, s:f, s:I, s:o}", "waiting_ms",
+    doc = json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "waiting_ms",
                     c->times.waiting_ms, "stopped_ms", c->times.stopped_ms,
-                    "request_ms", c->times.request_ms, "ready_ms",
-                    c->times.ready_ms, "copied_bytes",
-                    (json_int_t)c->times.copied_bytes, "children", list);
+                    "request_ms", c->times.request_ms, "answers_ms",
+                    c->times.answers_ms, "ready_ms", c->times.ready_ms,
+                    "copied_bytes", (json_int_t)c->times.copied_bytes,
+                    "children", list);
     text =
         doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(doc);
