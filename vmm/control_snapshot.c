@@ -489,6 +489,7 @@ int control_take_fork(void *arg, int state_fd, int mem_fd, const char *text,
         rc = load_parse(body, false, &l, err);
     if (rc == 0 && !json_object_get(body, "resume_vm"))
         l.resume = true;
+    l.ignore_cpu = true; /* its source is on this very CPU */
     if (rc == 0)
         rc = load_check_fresh(c, err);
     if (rc == 0)

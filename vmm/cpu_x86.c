@@ -185,6 +185,22 @@ static void cpu_id_make_topology_leaf(struct kvm_cpuid2 *t)
         };
 }
 
+/* What this host's KVM can give a guest. */
+static int cpu_id_ask(struct cpu_id *id, const struct kvm *kvm)
+{
+    if (ioctl(kvm->sys_fd, KVM_GET_SUPPORTED_CPUID, id->table) < 0)
+        return neg_errno();
+    /* KVM emulates this timer but leaves it to us to say so. */
+    for (uint32_t i = 0; i < id->table->nent; i++) {
+        struct kvm_cpuid_entry2 *e = &id->table->entries[i];
+
+        if (e->function == 1 && kvm->caps.tsc_deadline)
+            e->ecx |= 1u << 24;
+    }
+    cpu_id_make_topology_leaf(id->table);
+    return 0;
+}
+
 int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
                struct errmsg *err)
 {
@@ -196,18 +212,12 @@ int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
     if (!id || !id->table)
         goto err;
     id->ncpus = ncpus;
-    if (ioctl(kvm->sys_fd, KVM_GET_SUPPORTED_CPUID, id->table) < 0) {
-        rc = neg_errno();
+    if (kvm)
+        rc = cpu_id_ask(id, kvm);
+    else
+        id->table->nent = 0;
+    if (kvm && rc)
         goto err;
-    }
-    /* KVM emulates this timer but leaves it to us to say so. */
-    for (uint32_t i = 0; i < id->table->nent; i++) {
-        struct kvm_cpuid_entry2 *e = &id->table->entries[i];
-
-        if (e->function == 1 && kvm->caps.tsc_deadline)
-            e->ecx |= 1u << 24;
-    }
-    cpu_id_make_topology_leaf(id->table);
     *out_id = id;
     return 0;
 err:

@@ -25,6 +25,8 @@ struct cpu_entry {
 
 /* The CPUID table of one VM, the same for each vCPU but for its ids. */
 struct cpu_id;
+/* What KVM supports; `kvm` NULL: empty, for a saved table that is to be taken
+ * as it is. */
 int cpu_id_new(const struct kvm *kvm, uint32_t ncpus, struct cpu_id **out_id,
                struct errmsg *err) MUST_CHECK;
 void cpu_id_free(struct cpu_id *id); /* NULL is fine */

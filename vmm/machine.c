@@ -165,11 +165,13 @@ static int machine_build_cpu_id(struct machine *m, uint32_t n,
                                 const struct machine_saved *saved,
                                 struct errmsg *err)
 {
-    int rc = cpu_id_new(&m->kvm, n, &m->cpu_id, err);
+    /* KVM takes as long to say what it supports as to make the VM. */
+    bool ask = !saved || !saved->force_cpu;
+    int rc = cpu_id_new(ask ? &m->kvm : NULL, n, &m->cpu_id, err);
 
     if (rc)
         return rc;
-    if (m->options.emulated_ring0)
+    if (ask && m->options.emulated_ring0)
         quirks_fix_cpuid(m->cpu_id);
     return saved ? cpu_id_load(m->cpu_id, saved->force_cpu, saved->state, err)
                  : 0;

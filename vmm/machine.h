@@ -45,7 +45,7 @@ struct machine_saved {
     int mem_fd;                     /* its memory; -1: see next */
     const char *uffd_path;          /* whoever fills its memory listens there */
     uint64_t ahead_ns; /* clocks go on by that much later; mostly 0 */
-    bool force_cpu;    /* even if this host's CPU lacks features */
+    bool force_cpu;    /* do not look whether this host's CPU has all of it */
 };
 
 #define MACHINE_MAX_MARKS 32
