@@ -25,6 +25,30 @@ def overridden(load):
     return ident, config
 
 
+def wait_fork(path):
+    """The configuration of the machine that another fake hands over."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(4)
+    source, _ = listener.accept()
+    with source, source.makefile("r") as lines:
+        config = json.loads(lines.readline())
+        source.sendall(b"ok")
+    listener.close()
+    return config
+
+
+def hand_over(config, child):
+    """To one waiting fake; what PUT /mote/fork says of it."""
+    config = json.loads(json.dumps(config))
+    config["vsock"].update(child["vsock_override"])
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(child["socket"])
+        s.sendall(json.dumps(config).encode() + b"\n")
+        assert s.recv(2) == b"ok"
+    return {"socket": child["socket"], "ok": True}
+
+
 class Api:
     def __init__(self, monitor):
         self.monitor = monitor
@@ -57,6 +81,22 @@ class Api:
             m.parent if diff else None)
         return 204, None
 
+    def fork(self, body):
+        m = self.monitor
+        if "no-fork" in m.fakes:
+            return self.fault("no memory for a copy on this fake")
+        if "die-in-fork" in m.fakes:
+            m.end("internal", "", 1)
+        children = []
+        for i, child in enumerate(body["children"]):
+            if i == 1 and "fork-one-fails" in m.fakes:
+                children.append({"socket": child["socket"], "ok": False,
+                                 "error": "TAP x: busy on this fake"})
+            else:
+                children.append(hand_over(m.config, child))
+        return 200, {"stopped_us": 1500, "copied_bytes": 4096,
+                     "children": children}
+
     def answer(self, method, target, body):
         if (method, target) == ("GET", "/"):
             return 200, {"state": self.state, "id": "fake"}
@@ -69,6 +109,8 @@ class Api:
             return 204, None
         if (method, target) == ("PUT", "/snapshot/create"):
             return self.create(body)
+        if (method, target) == ("PUT", "/mote/fork"):
+            return self.fork(body)
         return self.fault("Invalid request method and/or path")
 
     def client(self, s):

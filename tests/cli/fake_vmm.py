@@ -48,18 +48,26 @@ def die_with_parent():
 
 class Monitor:
     def __init__(self):
+        self.parent = self.agent = self.config = self.given = None
+        self.fakes = []
+        self.waits = option("--fork-from")
+        if self.waits:
+            self.load = True
+            return
         with open(option("--config-file")) as f:
-            self.config = self.given = json.load(f)
+            self.given = json.load(f)
         self.load = self.given.get("snapshot-load")
-        self.parent = None
         if self.load:
-            self.parent, self.config = fake_api.overridden(self.load)
-        words = self.config["boot-source"]["boot_args"].split()
+            self.parent, config = fake_api.overridden(self.load)
+        self.set_config(config if self.load else self.given)
+
+    def set_config(self, config):
+        self.config = config
+        words = config["boot-source"]["boot_args"].split()
         words += os.environ.get("MOTE_FAKE", "").split()
         self.fakes = [w[5:] for w in words if w.startswith("fake=")]
-        self.vsock = self.config["vsock"]["uds_path"]
+        self.vsock = config["vsock"]["uds_path"]
         self.agent_path = self.vsock + ".agent"
-        self.agent = None
 
     def end(self, reason, detail="", code=0):
         """The guest has ended."""
@@ -69,6 +77,8 @@ class Monitor:
         os._exit(code)
 
     def stop_agent(self):
+        if not self.config:
+            return
         if self.agent:
             self.agent.kill()
             self.agent.wait()
@@ -201,6 +211,10 @@ class Monitor:
         self.note()
         fake_api.serve(self, option("--api-sock"))
         threading.Thread(target=self.watch_lifeline, daemon=True).start()
+        if self.waits:
+            # As the real one: a signal is an orderly end.
+            signal.signal(signal.SIGTERM, lambda *_: self.end("request"))
+            self.set_config(fake_api.wait_fork(self.waits))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.vsock)
         listener.listen(64)

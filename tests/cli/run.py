@@ -14,6 +14,7 @@ import traceback
 import harness
 import test_commands  # noqa: F401  the import registers its tests
 import test_disks  # noqa: F401
+import test_fork  # noqa: F401
 import test_install  # noqa: F401
 import test_jail  # noqa: F401
 import test_machines  # noqa: F401
