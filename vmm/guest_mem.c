@@ -3,6 +3,7 @@
 
 #include "vmm/cleanup.h"
 #include "vmm/layout_x86.h"
+#include "vmm/pagemap.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct gm_file_map {
 struct guest_mem {
     int fd; /* -1: empty private memory */
     bool is_private;
+    int pagemap_fd; /* of private memory over a file; -1: not there */
     uint64_t ram_bytes;
     size_t num_regions;
     struct gm_region regions[GM_MAX_REGIONS];
@@ -76,7 +78,7 @@ static int gm_alloc(uint64_t ram_bytes, struct guest_mem **out_gm)
     gm = calloc(1, sizeof(*gm));
     if (!gm)
         return -ENOMEM;
-    gm->fd = -1;
+    gm->fd = gm->pagemap_fd = -1;
     gm->ram_bytes = ram_bytes;
     *out_gm = gm;
     return 0;
@@ -114,6 +116,7 @@ int gm_new_private(uint64_t ram_bytes, int fd, struct guest_mem **out_gm)
         gm_free(gm);
         return rc;
     }
+    gm->pagemap_fd = fd < 0 ? -1 : pagemap_open();
     *out_gm = gm;
     return 0;
 }
@@ -125,6 +128,7 @@ void gm_free(struct guest_mem *gm)
     for (size_t i = 0; i < gm->num_regions; i++)
         (void)munmap(gm->regions[i].host, gm->regions[i].len_bytes);
     drop_fd(&gm->fd);
+    drop_fd(&gm->pagemap_fd);
     free(gm->dirty);
     free(gm);
 }
@@ -284,6 +288,37 @@ static void gm_next_map(const struct guest_mem *gm, const struct gm_region *r,
     }
 }
 
+/* Where memory is that lies privately over a file. */
+static bool gm_next_private(const struct guest_mem *gm,
+                            const struct gm_region *r, uint64_t from,
+                            uint64_t *out_from, uint64_t *out_to)
+{
+    uint64_t end = r->fd_offset_bytes + r->len_bytes;
+    off_t data =
+        gm->fd < 0 ? (off_t)from : lseek(gm->fd, (off_t)from, SEEK_DATA);
+    off_t hole;
+
+    if (data < 0 || (uint64_t)data > end)
+        data = (off_t)end; /* no more of it */
+    if ((uint64_t)data > from) {
+        const char *p = (const char *)r->host + (from - r->fd_offset_bytes);
+
+        /* The guest's own pages, in a hole of the file. */
+        if (pagemap_next(gm->pagemap_fd, p, (uint64_t)data - from, out_from,
+                         out_to)) {
+            *out_from += from;
+            *out_to += from;
+            return true;
+        }
+        if ((uint64_t)data == end)
+            return gm_next_data(gm, end, out_from, out_to);
+    }
+    hole = gm->fd < 0 ? (off_t)end : lseek(gm->fd, data, SEEK_HOLE);
+    *out_from = (uint64_t)data;
+    *out_to = hole < 0 ? end : min_u64((uint64_t)hole, end);
+    return true;
+}
+
 bool gm_next_data(const struct guest_mem *gm, uint64_t from, uint64_t *out_from,
                   uint64_t *out_to)
 {
@@ -293,11 +328,8 @@ bool gm_next_data(const struct guest_mem *gm, uint64_t from, uint64_t *out_from,
 
     if (!r)
         return false;
-    if (gm->is_private) {
-        *out_from = from;
-        *out_to = r->fd_offset_bytes + r->len_bytes;
-        return true;
-    }
+    if (gm->is_private)
+        return gm_next_private(gm, r, from, out_from, out_to);
     gm_next_map(gm, r, from, out_from, out_to);
     if (*out_from == from && *out_to > from)
         return true;

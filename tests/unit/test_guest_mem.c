@@ -9,9 +9,11 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LOW  LAYOUT_HOLE_START
 #define HIGH LAYOUT_HOLE_END
@@ -215,6 +217,45 @@ static void test_gpa_of_a_pointer_is_where_it_came_from(void **state)
     gm_free(gm);
 }
 
+/* Of memory over a file with a hole: the file's data, and what was written in
+ * the hole; nothing is made there by looking. */
+static void next_data_over(int fd)
+{
+    struct guest_mem *gm = NULL;
+    const char data[4096] = {1};
+    struct stat before;
+    struct stat after;
+    uint64_t from = 0;
+    uint64_t to = 0;
+
+    assert_int_equal(ftruncate(fd, 8 * MIB), 0);
+    assert_int_equal(pwrite(fd, data, sizeof(data), 2 * MIB), sizeof(data));
+    assert_int_equal(gm_new_private(8 * MIB, fd, &gm), 0);
+    assert_int_equal(gm_write(gm, 5 * MIB, data, sizeof(data)), 0);
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_true(gm_next_data(gm, 0, &from, &to));
+    assert_true(from == 2 * MIB && to == 2 * MIB + 4096);
+    assert_true(gm_next_data(gm, to, &from, &to));
+    assert_true(from == 5 * MIB && to == 5 * MIB + 4096);
+    assert_false(gm_next_data(gm, to, &from, &to));
+    assert_true(gm_next_data(gm, 5 * MIB, &from, &to));
+    assert_true(from == 5 * MIB && to == 5 * MIB + 4096);
+    assert_int_equal(fstat(fd, &after), 0);
+    assert_int_equal(after.st_blocks, before.st_blocks);
+    gm_free(gm);
+}
+
+static void test_next_data_of_private_memory_leaves_holes(void **state)
+{
+    char path[] = "/tmp/mote-test-XXXXXX";
+    int fd = mkstemp(path);
+
+    (void)state;
+    next_data_over(memfd_create("base", MFD_CLOEXEC));
+    assert_int_equal(unlink(path), 0);
+    next_data_over(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_discard_refuses_what_is_not_whole_pages_of_ram),
         cmocka_unit_test(test_discard_of_file_mappings_shows_the_file_again),
         cmocka_unit_test(test_gpa_of_a_pointer_is_where_it_came_from),
+        cmocka_unit_test(test_next_data_of_private_memory_leaves_holes),
     };
 
     return cmocka_run_group_tests_name("guest_mem", tests, NULL, NULL);
