@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases_balloon
 import cases_cow
 import cases_exec
+import cases_fork
 import cases_jail
 import cases_life
 import cases_console
@@ -25,8 +26,8 @@ import cases_soak
 import cases_vsock
 from harness import Failed, Host, Skip
 
-MODULES = {"quick": [cases_snapshot, cases_life, cases_jail, cases_disk, cases_exec, cases_vsock, cases_net],
-           "full": [cases_snapshot, cases_life, cases_jail, cases_disk, cases_cow, cases_exec, cases_vsock, cases_balloon,
+MODULES = {"quick": [cases_snapshot, cases_fork, cases_life, cases_jail, cases_disk, cases_exec, cases_vsock, cases_net],
+           "full": [cases_snapshot, cases_fork, cases_life, cases_jail, cases_disk, cases_cow, cases_exec, cases_vsock, cases_balloon,
                     cases_console, cases_net, cases_mmds],
            "soak": [cases_soak]}
 
