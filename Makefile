@@ -49,7 +49,8 @@ VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 BASE_MODULES = util log errmsg args stop unix_listen state snapshot_mem \
                snapshot_pair evloop evloop_uring \
                evloop_epoll cow_format cow_create cow_file cow_merge
-CORE_MODULES = kvm guest_mem pagemap bus irq vcpu cpu_x86 quirks_x86 probe_x86 \
+CORE_MODULES = kvm guest_mem pagemap bus irq vcpu cpu_x86 quirks_x86 \
+               xsave_x86 probe_x86 \
                register_pages cpu_state_x86 cpu_id_state_x86 chip_state_x86 \
                dirty
 vmm_srcs = $(foreach m,$(1),$(wildcard vmm/$(m).c))

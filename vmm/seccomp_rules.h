@@ -35,7 +35,12 @@
     ALLOW_IF(ioctl, 1, KVM_GET_REGS, "log lines; quirks")                      \
     ALLOW_IF(ioctl, 1, KVM_SET_REGS, "quirks")                                 \
     ALLOW_IF(ioctl, 1, KVM_GET_VCPU_EVENTS, "quirks")                          \
-    ALLOW_IF(ioctl, 1, KVM_SET_VCPU_EVENTS, "quirks")
+    ALLOW_IF(ioctl, 1, KVM_SET_VCPU_EVENTS, "quirks")                          \
+    ALLOW_IF(ioctl, 1, KVM_GET_SREGS, "quirks: XSAVE")                         \
+    ALLOW_IF(ioctl, 1, KVM_SET_SREGS, "quirks: CR2 of a fault of XSAVE")       \
+    ALLOW_IF(ioctl, 1, KVM_GET_XCRS, "quirks: XSAVE")                          \
+    ALLOW_IF(ioctl, 1, KVM_GET_XSAVE, "quirks: XSAVE")                         \
+    ALLOW_IF(ioctl, 1, KVM_SET_XSAVE, "quirks: XRSTOR")
 
 /* Memory may never become code. */
 #define SECCOMP_RULES_MEMORY                                                   \

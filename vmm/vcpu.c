@@ -18,6 +18,7 @@ struct vcpu {
     size_t run_bytes;
     struct kvm_run *run;
     struct vcpu_env env;
+    struct quirks quirks; /* set if env.emulated_ring0 */
     bool has_thread;
     pthread_t thread;
     atomic_bool stop;
@@ -72,6 +73,8 @@ int vcpu_new(const struct kvm *kvm, uint32_t index, const struct vcpu_env *env,
         return err_set(err, -ENOMEM, "vCPU %u: out of memory", index);
     v->index = index;
     v->env = *env;
+    if (env->emulated_ring0)
+        quirks_init(&v->quirks, env->gm);
     v->run = MAP_FAILED;
     (void)pthread_mutex_init(&v->lock, NULL); /* neither fails on Linux */
     (void)pthread_cond_init(&v->changed, NULL);
@@ -185,7 +188,7 @@ static void vcpu_handle_internal_error(struct vcpu *v)
 {
     char insn[64];
 
-    if (v->env.emulated_ring0 && quirks_complete(v->fd, v->run))
+    if (v->env.emulated_ring0 && quirks_complete(&v->quirks, v->fd, v->run))
         return;
     vcpu_format_insn(v->run, insn, sizeof(insn));
     log_msg(v->env.log, LOG_ERROR,

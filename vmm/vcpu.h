@@ -29,6 +29,7 @@ struct vcpu_env {
     struct stop_hook stop;
     struct log *log;
     bool emulated_ring0;
+    const struct guest_mem *gm; /* for quirks_complete() */
     /* Told on the vCPU's thread right before its first KVM_RUN, and as its
      * very last act. */
     void (*first_run)(void *arg, uint32_t index);

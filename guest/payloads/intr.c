@@ -42,6 +42,7 @@ volatile uint32_t intr_count[INTR_VECTORS];
 volatile uint32_t intr_expected = INTR_VECTORS;
 volatile uint64_t intr_last_rip;
 void (*volatile intr_hook)(uint64_t vector);
+volatile uint64_t intr_resume_rip;
 
 static struct idt_gate intr_idt[INTR_VECTORS];
 
@@ -80,9 +81,9 @@ void intr_drop_idt(void)
 }
 
 /* Called by intr.S. */
-void intr_dispatch(const struct intr_frame *f);
+void intr_dispatch(struct intr_frame *f);
 
-void intr_dispatch(const struct intr_frame *f)
+void intr_dispatch(struct intr_frame *f)
 {
     intr_last_rip = f->rip;
     intr_count[f->vector]++;
@@ -93,8 +94,11 @@ void intr_dispatch(const struct intr_frame *f)
             lapic_eoi();
         return;
     }
-    if (f->vector == intr_expected)
+    if (f->vector == intr_expected) {
+        if (intr_resume_rip)
+            f->rip = intr_resume_rip;
         return;
+    }
     print("FAIL: exception ");
     print_hex(f->vector);
     print(" error ");

@@ -33,6 +33,8 @@ extern void (*volatile intr_hook)(uint64_t vector);
 /* An exception that is expected; the handler returns behind it. */
 extern volatile uint32_t intr_expected;
 extern volatile uint64_t intr_last_rip;
+/* Where the handler returns to instead, for a fault; 0: where it happened. */
+extern volatile uint64_t intr_resume_rip;
 
 void intr_init_exceptions(void);
 /* On a further CPU, once the first has called the one above. */

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 
-from harness import MOTE, Skip, Vm, check, rss_kib
+from harness import MOTE, TOP, Skip, Vm, check, rss_kib
 
 CASES = []
 
@@ -40,6 +40,19 @@ def env_workdir_and_user_are_as_asked(host, work):
         r = vm.exec("/bin/sh", "-c", "echo $A; pwd; id -u",
                     options=("--env", "A=b c", "--workdir", "/tmp", "--user", "1000"))
         check(r.out == b"b c\n/tmp\n1000\n", str(r))
+
+
+@case("quick", "full")
+def avx_registers_of_two_programs_stay_apart(host, work):
+    """Where ring 0 is emulated they did not, and programs died by SIGSEGV
+    when they lost the processor in the middle of a copy or a search."""
+    with Vm(host) as vm:
+        with open(os.path.join(TOP, "build", "tests", "avx"), "rb") as f:
+            r = vm.sh("cat >/tmp/avx && chmod 755 /tmp/avx && /tmp/avx 100",
+                      stdin=f.read())
+        if r.rc == 77:
+            raise Skip("no AVX on this processor")
+        check(r.rc == 0, str(r))
 
 
 @case("full")

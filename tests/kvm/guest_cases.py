@@ -222,6 +222,11 @@ def traps(t):
     t.run_payload("traps")
 
 
+@CASES.case("xsave_and_xrstor_keep_every_part_and_fault_as_told")
+def xsave(t):
+    t.run_payload("xsave")
+
+
 # Every device besides a disk, as options of a VM.
 OTHERS = {
     "rng": True,
