@@ -146,7 +146,7 @@ static int fork_bench_memory(struct fork_bench *b)
 
     for (size_t i = 0; i < b->o->copies && rc == 0; i++) {
         rc = mote_find(mote_vm_id(b->children[i].vm), &info, &b->err);
-        if (rc == 0 && bench_private_kib(info.monitor_pid, &kib))
+        if (rc == 0 && bench_private_kib(info.monitor_pid, false, &kib))
             rc = lm_err(&b->err, -EIO, "/proc: the memory of a copy");
         if (rc == 0)
             rc = fork_bench_add(b, ROW_PRIVATE, kib);
@@ -215,7 +215,8 @@ static int fork_bench_run(struct fork_bench *b)
     rc = bench_guest_start(&b->guest, false, &b->err);
     if (rc == 0)
         rc = fork_bench_fill(b);
-    if (rc == 0 && bench_private_kib(b->guest.info.monitor_pid, &kib) == 0)
+    if (rc == 0 &&
+        bench_private_kib(b->guest.info.monitor_pid, false, &kib) == 0)
         b->resident_mib = kib / 1024;
     for (uint64_t i = 0; i < b->o->rounds && rc == 0; i++)
         rc = fork_bench_round(b);

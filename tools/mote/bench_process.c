@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -104,7 +105,7 @@ int bench_cpu_ms(pid_t pid, double *out_ms)
     return 0;
 }
 
-int bench_private_kib(pid_t pid, double *out_kib)
+int bench_private_kib(pid_t pid, bool written, double *out_kib)
 {
     char path[64];
     char line[256];
@@ -118,8 +119,10 @@ int bench_private_kib(pid_t pid, double *out_kib)
     while (fgets(line, sizeof(line), f)) {
         unsigned long kib = 0;
 
-        if (sscanf(line, "Private_%*[^:]: %lu kB", &kib) == 1)
-            *out_kib += (double)kib;
+        if (!strncmp(line, "Private_Dirty:", 14) ||
+            (!written && !strncmp(line, "Private_Clean:", 14)))
+            kib = strtoul(line + 14, NULL, 10);
+        *out_kib += (double)kib;
     }
     (void)fclose(f);
     return *out_kib > 0 ? 0 : -ENODATA;

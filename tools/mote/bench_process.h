@@ -23,8 +23,9 @@ void bench_end(pid_t pid, bool orderly);
 /* When the first byte came; it and what else is there is read. */
 int bench_first_byte(int fd, uint64_t *out_ns) MUST_CHECK;
 
-/* Of a process: the pages that it alone has; CPU time so far. */
-int bench_private_kib(pid_t pid, double *out_kib) MUST_CHECK;
+/* Of a process: the pages that it alone has, or of those just the `written`
+ * ones; CPU time so far. */
+int bench_private_kib(pid_t pid, bool written, double *out_kib) MUST_CHECK;
 int bench_cpu_ms(pid_t pid, double *out_ms) MUST_CHECK;
 
 #endif

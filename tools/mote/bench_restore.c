@@ -31,8 +31,8 @@
  * unless the snapshot caught it in the middle of that.
  */
 static const char restore_ticker[] =
-    "exec >/dev/ttyS0; while :; do i=0; while [ $i -lt 1000 ]; do "
-    "i=$((i+1)); done; echo; done";
+    "(while :; do i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; echo; done) "
+    "</dev/null >/dev/ttyS0 2>&1 &";
 
 struct restore_opts {
     uint64_t runs;
@@ -66,7 +66,9 @@ static const struct opt_table restore_table = {
         "exec: from before the exec of mote-vmm with a snapshot in its\n"
         "configuration; load: from PUT /snapshot/load to a monitor that "
         "waits.\n"
-        "first output: of `echo` by the agent, after RESTORE.\n",
+        "first output: of `echo` by the agent, after RESTORE, with a jail.\n"
+        "private memory: pages that the monitor and the guest have written;\n"
+        "others are the file's, which all machines of a snapshot share.\n",
 };
 
 enum restore_row {
@@ -102,7 +104,7 @@ static const struct bench_row restore_rows[ROW_COUNT] = {
     {"ready_ms", "start of a monitor to the end of RESTORE", "ms", 0, NULL, 0},
     {"first_output_ms", "start of a monitor to first output", "ms", 0, NULL, 0},
     {"cpu_ms", "CPU time of the monitor until user space", "ms", 0, NULL, 0},
-    {"private_kib", "private memory of an idle restored machine", "KiB", 0,
+    {"private_kib", "private, written memory of an idle machine", "KiB", 0,
      NULL, 0},
 };
 
@@ -155,41 +157,22 @@ static int restore_save(struct restore_bench *b, const char *name)
     return mote_snapshot_save(&b->guest.info, &p, &b->err);
 }
 
-/* One of a guest at rest, and one of a guest that ticks. */
+/* One of a guest at rest, and one of a guest that ticks. The ticker has no
+ * connection, which a copy's agent would be busy with first. */
 static int restore_make_snapshots(struct restore_bench *b)
 {
-    const char *const argv[] = {"/bin/sh", "-c", restore_ticker, NULL};
-    const struct mote_exec_params p = {.argv = argv};
-    struct mote_exec *ticker = NULL;
     uint64_t ns;
     int rc = bench_guest_sh(b->guest.info.vsock_path, ":", &b->err);
 
     if (rc == 0)
         rc = restore_save(b, "idle");
     if (rc == 0)
-        rc = mote_exec_start(b->guest.info.vsock_path, &p, &ticker, &b->err);
-    /* It sends START; all further is the guest's. */
-    if (rc == 0) {
-        struct mote_exec_event e = {.kind = MOTE_EXEC_EXITED};
-
-        do {
-            rc = mote_exec_next(ticker, &e, &b->err);
-            (void)poll(&(struct pollfd){.fd = mote_exec_fd(ticker),
-                                        .events = mote_exec_events(ticker)},
-                       1, rc == 0 ? 1000 : 0);
-        } while (rc == 0);
-        rc = rc == 1 && e.kind == MOTE_EXEC_STARTED
-                 ? 0
-                 : lm_err(&b->err, -EIO, "guest: its shell does not start");
-    }
+        rc = bench_guest_sh(b->guest.info.vsock_path, restore_ticker, &b->err);
     if (rc == 0)
         rc = restore_measure_tick(b);
     if (rc == 0)
         rc = restore_next_tick(b, &ns);
-    if (rc == 0)
-        rc = restore_save(b, "tick");
-    mote_exec_free(ticker);
-    return rc;
+    return rc ? rc : restore_save(b, "tick");
 }
 
 /* --- a bare monitor ---------------------------------------------------------
@@ -349,7 +332,7 @@ static int restore_once_idle(struct restore_bench *b)
     if (rc)
         return rc;
     (void)nanosleep(&rest, NULL);
-    rc = bench_private_kib(r.pid, &kib);
+    rc = bench_private_kib(r.pid, true, &kib);
     if (rc)
         rc = lm_err(&b->err, rc, "/proc: its memory: %s", err_reason(rc));
     if (restore_end(b, &r, rc == 0, r.start_ns, &run_ms) && rc == 0)
