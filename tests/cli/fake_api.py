@@ -103,6 +103,8 @@ class Api:
         if (method, target) == ("GET", "/vm/config"):
             return 200, self.monitor.config
         if (method, target) == ("PATCH", "/vm"):
+            while not self.monitor.agent_path:  # it is just being handed over
+                time.sleep(0.01)
             self.state = "Paused" if body["state"] == "Paused" else "Running"
             with open(self.monitor.vsock + ".states", "a") as f:
                 f.write(self.state + "\n")

@@ -49,6 +49,7 @@ def die_with_parent():
 class Monitor:
     def __init__(self):
         self.parent = self.agent = self.config = self.given = None
+        self.agent_path = None
         self.fakes = []
         self.waits = option("--fork-from")
         if self.waits:

@@ -212,10 +212,10 @@ json_t *fork_plan_child(const struct fork_plan *p, const struct mote_vm *vm,
     json_t *child;
 
     plan_socket(p, vm, false, socket, sizeof(socket));
-    child = json_pack("{s:s, s:{s:s}, s:b, s:O}", "socket", socket,
+    child = json_pack("{s:s, s:{s:s}, s:b, s:b, s:O}", "socket", socket,
                       "vsock_override", "uds_path", vm->vsock.sun_path,
-                      "track_dirty_pages", track_writes, "drive_overrides",
-                      p->drives);
+                      "track_dirty_pages", track_writes, "resume_vm", 0,
+                      "drive_overrides", p->drives);
     if (child && net->kind != MOTE_NET_NONE &&
         json_object_set_new(
             child, "network_overrides",

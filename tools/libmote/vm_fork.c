@@ -12,9 +12,15 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <unistd.h>
 
-/* So many children are made ready at once: each is mostly a wait. */
-#define FORK_MAX_THREADS 16u
+/*
+ * So many children are made ready at once, for each CPU of the host: the rest
+ * stand still. Guests that wake up take a CPU each, and where there are far
+ * more of them than CPUs their timers leave nothing for anything else.
+ */
+#define FORK_PER_CPU     2u
+#define FORK_MAX_THREADS 64u
 
 struct forking;
 
@@ -23,7 +29,6 @@ struct fork_one {
     struct mote_fork_child *out;
     struct mote_net_params net;
     int cancel_fd; /* an eventfd: its restore is to give up; -1: none yet */
-    bool refused;  /* out->err has the reason; under the lock */
 };
 
 struct forking {
@@ -36,7 +41,7 @@ struct forking {
     atomic_size_t next; /* the first child that no thread has taken */
     pthread_t threads[FORK_MAX_THREADS];
     size_t num_threads;
-    pthread_mutex_t lock; /* of notes, and of a child's err meanwhile */
+    pthread_mutex_t lock; /* of notes */
 };
 
 static bool fork_lives(const struct forking *f, size_t i)
@@ -179,6 +184,20 @@ static void fork_on_note(void *arg, const char *line)
     (void)pthread_mutex_unlock(&f->lock);
 }
 
+/* The child begins to run. */
+static int fork_resume(struct mote_vm *vm, struct mote_err *err)
+{
+    char api[MOTE_PATH_CAP];
+    json_t *body = json_pack("{s:s}", "state", "Resumed");
+    int rc;
+
+    (void)snprintf(api, sizeof(api), "%s/" LM_API_FILE, vm->slot.path);
+    rc = body ? lm_api_call(api, "PATCH", "/vm", body, NULL, err)
+              : lm_err_nomem(err);
+    json_decref(body);
+    return rc;
+}
+
 static void fork_restore(struct forking *f, size_t i)
 {
     struct fork_one *one = &f->ones[i];
@@ -190,15 +209,13 @@ static void fork_restore(struct forking *f, size_t i)
         .note_arg = one};
     struct mote_err err = {0};
 
-    if (lm_restore(one->out->vm, &r, f->params->timeout_ms, one->cancel_fd,
+    if (fork_resume(one->out->vm, &err) == 0 &&
+        lm_restore(one->out->vm, &r, f->params->timeout_ms, one->cancel_fd,
                    &err) == 0) {
         one->out->ready_ms = (double)(util_now_ns() - f->from_ns) / 1e6;
         return;
     }
-    (void)pthread_mutex_lock(&f->lock);
-    if (!one->refused)
-        one->out->err = err;
-    (void)pthread_mutex_unlock(&f->lock);
+    one->out->err = err;
     one->out->ready_ms = -1;
 }
 
@@ -219,7 +236,10 @@ static void *fork_thread(void *arg)
 
 static int fork_start_threads(struct forking *f, struct mote_err *err)
 {
-    size_t want = min_u64(f->params->count, FORK_MAX_THREADS);
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t want = min_u64(f->params->count,
+                          min_u64(FORK_PER_CPU * (cpus > 0 ? (size_t)cpus : 1),
+                                  FORK_MAX_THREADS));
     int rc = 0;
 
     while (f->num_threads < want && rc == 0) {
@@ -232,25 +252,13 @@ static int fork_start_threads(struct forking *f, struct mote_err *err)
                : lm_err(err, rc, "fork: a thread: %s", err_reason(rc));
 }
 
-/* `why` NULL: the user's word, which the wait itself puts into words. */
-static void fork_give_up(struct fork_one *one, const char *why)
+static void fork_give_up_all(struct forking *f)
 {
     const uint64_t bell = 1;
 
-    if (why) {
-        (void)pthread_mutex_lock(&one->f->lock);
-        (void)lm_err(&one->out->err, -EREMOTEIO, "%s", why);
-        one->refused = true;
-        (void)pthread_mutex_unlock(&one->f->lock);
-    }
-    (void)!write(one->cancel_fd, &bell, sizeof(bell));
-}
-
-static void fork_give_up_all(struct forking *f, const char *why)
-{
     for (size_t i = 0; i < f->params->count; i++) {
         if (fork_lives(f, i))
-            fork_give_up(&f->ones[i], why);
+            (void)!write(f->ones[i].cancel_fd, &bell, sizeof(bell));
     }
 }
 
@@ -268,7 +276,7 @@ static void fork_join(struct forking *f)
         if (poll(p, ARRAY_SIZE(p), -1) < 0)
             continue;
         if (p[1].revents) {
-            fork_give_up_all(f, NULL);
+            fork_give_up_all(f);
             cancel_fd = -1;
         }
         if (p[0].revents &&
@@ -301,7 +309,7 @@ static json_t *fork_request(struct forking *f)
     return json_pack("{s:o}", "children", list);
 }
 
-/* What the source says of each; those that failed stop waiting. */
+/* What the source says of each; those that failed are no more. */
 static void fork_read_results(struct forking *f, json_t *answer)
 {
     json_t *list = json_object_get(answer, "children");
@@ -315,9 +323,11 @@ static void fork_read_results(struct forking *f, json_t *answer)
             continue;
         one = json_array_get(list, at++);
         why = json_string_value(json_object_get(one, "error"));
-        if (!json_is_true(json_object_get(one, "ok")))
-            fork_give_up(&f->ones[i],
-                         why ? why : "mote-vmm: it told nothing of this child");
+        if (json_is_true(json_object_get(one, "ok")))
+            continue;
+        (void)lm_err(&f->ones[i].out->err, -EREMOTEIO, "%s",
+                     why ? why : "mote-vmm: it told nothing of this child");
+        fork_drop(&f->ones[i]);
     }
 }
 
@@ -331,9 +341,7 @@ static int fork_ask(struct forking *f, struct mote_fork_times *times,
     if (rc == 0)
         rc = lm_api_call(f->plan.api, "PUT", "/mote/fork", body, &answer, err);
     times->request_ms = (double)(util_now_ns() - f->from_ns) / 1e6;
-    if (rc) {
-        fork_give_up_all(f, err ? err->text : "the request failed");
-    } else {
+    if (rc == 0) {
         fork_read_results(f, answer);
         times->stopped_ms =
             (double)json_integer_value(json_object_get(answer, "stopped_us")) /
@@ -381,10 +389,11 @@ static int fork_run(struct forking *f, struct mote_fork_times *times,
     if (rc || waiting == 0)
         return rc;
     f->from_ns = util_now_ns();
-    rc = fork_start_threads(f, err);
+    rc = fork_ask(f, times, err);
+    if (rc == 0)
+        rc = fork_start_threads(f, err);
     if (rc)
         return rc;
-    rc = fork_ask(f, times, err);
     fork_join(f);
     for (size_t i = 0; i < f->params->count; i++)
         fork_settle(f, i, times);
