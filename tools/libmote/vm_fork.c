@@ -450,7 +450,7 @@ int mote_vm_fork(const struct mote_vm_info *source,
     int rc = fork_prepare(&f, source, children, err);
 
     memset(times, 0, sizeof(*times));
-    if (rc == 0)
+    if (rc == 0 && f.ones) /* always: for the analyser */
         rc = fork_run(&f, times, err);
     for (size_t i = 0; rc && f.ones && i < params->count; i++)
         fork_drop(&f.ones[i]);
