@@ -64,6 +64,7 @@ struct machine {
     /* io thread */
     enum machine_state state;
     uint32_t num_paused;
+    bool resume_due; /* asked for while it was coming to rest */
     machine_paused_fn on_paused;
     void *on_paused_arg;
     struct ev_call rested_call;

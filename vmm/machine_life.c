@@ -203,6 +203,8 @@ static void machine_on_rested(struct ev_call *c)
         return;
     m->state = MACHINE_PAUSED;
     m->on_paused(m->on_paused_arg);
+    if (m->resume_due)
+        machine_resume(m);
 }
 
 static void machine_devices_rested(void *arg)
@@ -234,6 +236,7 @@ static void machine_begin_pause(struct machine *m, machine_paused_fn done,
                                 void *arg)
 {
     m->state = MACHINE_PAUSING;
+    m->resume_due = false;
     m->num_paused = 0;
     m->on_paused = done;
     m->on_paused_arg = arg;
@@ -259,6 +262,11 @@ void machine_pause(struct machine *m, machine_paused_fn done, void *arg)
 void machine_resume(struct machine *m)
 {
     if (m->state == MACHINE_RUNNING)
+        return;
+    /* A fork's child that is just coming to rest, with nobody to tell it: half
+     * of it would rest for good. */
+    m->resume_due = m->state == MACHINE_PAUSING;
+    if (m->resume_due)
         return;
     m->state = MACHINE_RUNNING;
     machine_wake_devices(m);
