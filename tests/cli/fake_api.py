@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket of fake_vmm.py, and what it makes of a snapshot."""
 import json
+import os
 import re
 import socket
 import threading
@@ -28,8 +29,9 @@ def overridden(load):
 def wait_fork(path):
     """The configuration of the machine that another fake hands over."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen(4)
+    os.rename(path + ".new", path)  # nobody finds it before it listens
     source, _ = listener.accept()
     with source, source.makefile("r") as lines:
         config = json.loads(lines.readline())

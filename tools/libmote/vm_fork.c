@@ -94,8 +94,8 @@ static int fork_start_child(struct forking *f, size_t i)
     one->out->vm = vm;
     vm->shared_owner = true;
     one->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (one->cancel_fd < 0 ||
-        inotify_add_watch(f->watch_fd, vm->slot.path, IN_CREATE) < 0) {
+    if (one->cancel_fd < 0 || inotify_add_watch(f->watch_fd, vm->slot.path,
+                                                IN_CREATE | IN_MOVED_TO) < 0) {
         rc = neg_errno();
         return lm_err(err, rc, "%s: cannot be watched: %s", vm->slot.path,
                       err_reason(rc));
