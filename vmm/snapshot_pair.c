@@ -54,6 +54,59 @@ static int pair_names(struct snap_pair *p, const char *state_path,
     return err_set(err, -ENOMEM, "out of memory");
 }
 
+/* The directory of a path: what is before its last slash, or ".". */
+static int pair_dir(const char *path, char *out, size_t size,
+                    struct errmsg *err)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash && (size_t)(slash - path) + 2 > size)
+        return err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    (void)snprintf(out, size, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+                   slash ? path : ".");
+    return 0;
+}
+
+static const char *pair_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Whether both would be one file, however their directory is written. One that
+ * is not there is told when the parts are made. */
+static bool pair_same(const char *a, const char *b)
+{
+    char dir_a[PATH_MAX];
+    char dir_b[PATH_MAX];
+    struct stat sa;
+    struct stat sb;
+
+    return !strcmp(pair_base(a), pair_base(b)) &&
+           !pair_dir(a, dir_a, sizeof(dir_a), NULL) &&
+           !pair_dir(b, dir_b, sizeof(dir_b), NULL) && stat(dir_a, &sa) == 0 &&
+           stat(dir_b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
+}
+
+/* The names that are used on the way must not be those of the other file: it
+ * would be cut before there is a new one, or be taken away after it. */
+static int pair_check_names(const struct snap_pair *p, struct errmsg *err)
+{
+    if (pair_same(p->state_path, p->mem_path))
+        return err_set(err, -EINVAL, "%s: state and memory need two files",
+                       p->state_path);
+    if (pair_same(p->state_path, p->mem_part) ||
+        pair_same(p->state_path, p->mem_old) ||
+        pair_same(p->mem_path, p->state_part))
+        return err_set(err, -EINVAL,
+                       "%s and %s: one is a name that is used while the other "
+                       "is written (.part, .old); choose another name",
+                       p->state_path, p->mem_path);
+    return 0;
+}
+
 /* Only what we would write ourselves is replaced. */
 static int pair_check_target(const char *path, struct errmsg *err)
 {
@@ -95,10 +148,9 @@ int snap_pair_begin(struct snap_pair *p, const char *state_path,
 
     memset(p, 0, sizeof(*p));
     p->state_fd = p->mem_fd = -1;
-    if (!strcmp(state_path, mem_path))
-        return err_set(err, -EINVAL, "%s: state and memory need two files",
-                       state_path);
     rc = pair_names(p, state_path, mem_path, err);
+    if (rc == 0)
+        rc = pair_check_names(p, err);
     if (rc == 0)
         rc = pair_check_target(state_path, err);
     if (rc == 0)
@@ -119,14 +171,12 @@ static int pair_sync(int fd, const char *path, struct errmsg *err)
 
 static int pair_sync_dir(const char *path, struct errmsg *err)
 {
-    const char *slash = strrchr(path, '/');
-    char dir[PATH_MAX] = ".";
+    char dir[PATH_MAX];
     CLEANUP_FD int fd = -1;
+    int rc = pair_dir(path, dir, sizeof(dir), err);
 
-    if (slash && (size_t)(slash - path) + 2 > sizeof(dir))
-        return err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    if (slash)
-        (void)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path) + 1, path);
+    if (rc)
+        return rc;
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? pair_error(err, dir) : pair_sync(fd, dir, err);
 }

@@ -261,6 +261,23 @@ static void test_pair_begin_refuses_what_it_would_not_write(void **state)
     clean();
 }
 
+static void test_pair_begin_refuses_names_that_meet(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"m.old", "m"},   {"m.part", "m"}, {"s", "s.part"},
+        {"./m.old", "m"}, {"s", "./s"},    {"./s", "s.part"},
+    };
+    struct snap_pair p;
+    struct errmsg err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+        assert_int_equal(snap_pair_begin(&p, pairs[i][0], pairs[i][1], &err),
+                         -EINVAL);
+        assert_int_equal(count_files(), 0);
+    }
+}
+
 static void test_pair_that_another_one_writes_is_busy(void **state)
 {
     struct snap_pair p;
@@ -307,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_BL_082_every_prefix_of_a_commit_leaves_a_pair),
         cmocka_unit_test(test_BL_082_commits_that_fail_in_a_row_leave_the_pair),
         cmocka_unit_test(test_pair_begin_refuses_what_it_would_not_write),
+        cmocka_unit_test(test_pair_begin_refuses_names_that_meet),
         cmocka_unit_test(test_pair_that_another_one_writes_is_busy),
         cmocka_unit_test(test_pair_read_refuses_what_is_no_state),
     };
