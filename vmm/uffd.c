@@ -2,6 +2,7 @@
 #include "vmm/uffd.h"
 
 #include "vmm/cleanup.h"
+#include "vmm/unix_listen.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -80,19 +81,15 @@ static size_t uffd_describe(const struct guest_mem *gm, char *out, size_t size)
     return n + (size_t)snprintf(out + n, size - n, "]");
 }
 
+/* Without waiting: a handler that takes nobody would hold the loop. */
 static int uffd_connect(const char *path, int *out_sock)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    CLEANUP_FD int sock = -1;
 
     if (strlen(path) >= sizeof(a.sun_path))
         return -ENAMETOOLONG;
     memcpy(a.sun_path, path, strlen(path));
-    sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (const struct sockaddr *)&a, sizeof(a)) < 0)
-        return neg_errno();
-    *out_sock = take_fd(&sock);
-    return 0;
+    return unix_dial(&a, out_sock);
 }
 
 static int uffd_send(int sock, int fd, char *text, size_t len)

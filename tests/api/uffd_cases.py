@@ -2,6 +2,7 @@
 """Snapshots whose memory another process fills, by userfaultfd."""
 
 import os
+import socket
 
 from client import ends, monitor
 from harness import Cases, Skip
@@ -120,3 +121,28 @@ def goes(t):
     api.resume()
     t.eq(api.state(), "Running", "state")
     ends(t, vm)
+
+
+@case("snapshot_load_from_a_handler_whose_backlog_is_full")
+def backlog(t):
+    vm, api = ticking(t)
+    wait_ticks(vm, 2)
+    save(api)
+    end(t, vm)
+    full = socket.socket(socket.AF_UNIX)
+    full.bind(t.path("full"))
+    full.listen(0)
+    clients = []
+    for _ in range(4):
+        c = socket.socket(socket.AF_UNIX)
+        c.setblocking(False)
+        try:
+            c.connect(t.path("full"))
+        except BlockingIOError:
+            pass
+        clients.append(c)
+    vm, api = monitor(t)
+    api.bad("PUT", "/snapshot/load", load_body(t, mem_backend={
+        "backend_type": "Uffd", "backend_path": t.path("full")}), "full")
+    api.ok("PUT", "/snapshot/load", load_body(t))
+    end(t, vm)
