@@ -159,9 +159,11 @@ static int copy_collect(struct fork_copy *c, bool own, uint64_t *out_pages)
             c->before[i] |= d->bits[i];
         *out_pages += (uint64_t)__builtin_popcountll(d->bits[i]);
     }
+    if (rc)
+        return rc; /* what was noted stays so: copy_give_back() adds to it */
     dirty_clear(d);
     c->at = 0;
-    return rc;
+    return 0;
 }
 
 /* --- the state --------------------------------------------------------------
@@ -342,7 +344,7 @@ int fork_copy_start(struct fork_copy *c, struct errmsg *err)
     int rc;
 
     c->state_fd = c->mem_fd = -1;
-    c->was_paused = machine_state(c->machine) == MACHINE_PAUSED;
+    c->was_paused = machine_state(c->machine) != MACHINE_RUNNING;
     c->was_tracking = d->on;
     c->work = calloc(d->words, sizeof(*c->work));
     c->before = calloc(d->words, sizeof(*c->before));

@@ -93,10 +93,13 @@ enum machine_state machine_state(const struct machine *m);
  * Stops the vCPUs at a point where the guest has no access half done, then
  * brings the devices to rest: they finish what they have begun, and what the
  * host sends waits. `done` runs once all rest: at once if they do already,
- * never if the VM ends first. Not while PAUSING.
+ * never if the VM ends first. While PAUSING, as a machine is that was loaded to
+ * stay paused, `done` runs with that pause's; one more at most.
  */
 void machine_pause(struct machine *m, machine_paused_fn done, void *arg);
-void machine_resume(struct machine *m); /* idempotent; not while PAUSING */
+/* Idempotent. While PAUSING it is done as soon as all rest; the state is told
+ * as RUNNING from now on. */
+void machine_resume(struct machine *m);
 
 /*
  * All that is not memory, as sections of `out`. Only while PAUSED. Memory and

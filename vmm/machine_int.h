@@ -64,9 +64,12 @@ struct machine {
     /* io thread */
     enum machine_state state;
     uint32_t num_paused;
-    bool resume_due; /* asked for while it was coming to rest */
     machine_paused_fn on_paused;
     void *on_paused_arg;
+    /* asked for while the pause was under way; NULL: nothing */
+    machine_paused_fn on_paused_too;
+    void *on_paused_too_arg;
+    bool resume_due; /* as soon as that pause is complete */
     struct ev_call rested_call;
 };
 

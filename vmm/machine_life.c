@@ -198,12 +198,18 @@ int machine_start(struct machine *m, struct errmsg *err)
 static void machine_on_rested(struct ev_call *c)
 {
     struct machine *m = c->arg;
+    machine_paused_fn too = m->on_paused_too;
+    bool resume = m->resume_due;
 
     if (m->stopping)
         return;
     m->state = MACHINE_PAUSED;
+    m->on_paused_too = NULL;
+    m->resume_due = false;
     m->on_paused(m->on_paused_arg);
-    if (m->resume_due)
+    if (too)
+        too(m->on_paused_too_arg);
+    if (resume)
         machine_resume(m);
 }
 
@@ -236,7 +242,6 @@ static void machine_begin_pause(struct machine *m, machine_paused_fn done,
                                 void *arg)
 {
     m->state = MACHINE_PAUSING;
-    m->resume_due = false;
     m->num_paused = 0;
     m->on_paused = done;
     m->on_paused_arg = arg;
@@ -253,20 +258,26 @@ int machine_start_paused(struct machine *m, machine_paused_fn done, void *arg,
 
 void machine_pause(struct machine *m, machine_paused_fn done, void *arg)
 {
-    if (m->state == MACHINE_PAUSED)
+    switch (m->state) {
+    case MACHINE_PAUSED:
         done(arg);
-    else
+        break;
+    case MACHINE_PAUSING: /* of a machine that was loaded to stay paused */
+        m->on_paused_too = done;
+        m->on_paused_too_arg = arg;
+        m->resume_due = false;
+        break;
+    default:
         machine_begin_pause(m, done, arg);
+        break;
+    }
 }
 
 void machine_resume(struct machine *m)
 {
-    if (m->state == MACHINE_RUNNING)
-        return;
-    /* A fork's child that is just coming to rest, with nobody to tell it: half
-     * of it would rest for good. */
-    m->resume_due = m->state == MACHINE_PAUSING;
-    if (m->resume_due)
+    if (m->state == MACHINE_PAUSING)
+        m->resume_due = true; /* its devices are on the way to rest */
+    if (m->state != MACHINE_PAUSED)
         return;
     m->state = MACHINE_RUNNING;
     machine_wake_devices(m);
@@ -276,7 +287,7 @@ void machine_resume(struct machine *m)
 
 enum machine_state machine_state(const struct machine *m)
 {
-    return m->state;
+    return m->resume_due ? MACHINE_RUNNING : m->state;
 }
 
 bool machine_ctrl_alt_del(struct machine *m)

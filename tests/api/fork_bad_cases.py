@@ -14,8 +14,8 @@ import time
 from client import BEFORE, dial, ends, monitor
 from fork_cases import fork, good_fork, waiting
 from harness import Cases, PATIENCE
-from ticks import (check_series, drain, end, holds, last_tick, ticking,
-                   wait_first, wait_ticks)
+from ticks import (check_series, create_body, drain, end, holds, last_tick,
+                   ticking, wait_first, wait_ticks)
 
 CASES = Cases()
 MIB = 1 << 20
@@ -352,3 +352,26 @@ def no_socket(t):
     t.check(os.stat(t.path("f")).st_mode & 0o777 == 0o600, "mode")
     ends(t, vm)
     t.check(not os.path.lexists(t.path("f")), "the socket is left")
+
+
+def kid_state(t, what):
+    vm, api = ticking(t, cpus=4)
+    wait_ticks(vm, 2)
+    for i in range(4):
+        (kid, kid_api, path), = waiting(t)
+        good_fork(t, api, [{"socket": path, "resume_vm": False}])
+        r = kid_api.call("PATCH", "/vm", {"state": what})
+        t.eq(r.status, 204, f"{what}: {r.body}")
+        t.eq(kid_api.state(), "Paused" if what == "Paused" else "Running",
+             "state")
+        if what == "Paused":
+            kid_api.ok("PUT", "/snapshot/create", create_body(t, f"k{i}"))
+            kid_api.resume()
+        wait_ticks(kid, 3)
+        end(t, kid)
+    end(t, vm)
+
+
+for what in ("Paused", "Resumed"):
+    CASES.add(f"fork_child_that_is_{what.lower()}_before_it_rests", kid_state,
+              what)
