@@ -46,7 +46,7 @@ URING_LIB = -l:liburing.a
 VMM_LIBS = $(URING_LIB) $(BOOT_LIBS) -ljansson
 
 # --- sources by layer -----------------------------------------------------
-BASE_MODULES = util log errmsg args stop unix_listen state snapshot_mem \
+BASE_MODULES = util log errmsg args stop tally unix_listen state snapshot_mem \
                snapshot_pair evloop evloop_uring \
                evloop_epoll cow_format cow_create cow_file cow_merge
 CORE_MODULES = kvm guest_mem pagemap bus irq vcpu cpu_x86 quirks_x86 \

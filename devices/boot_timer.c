@@ -57,6 +57,7 @@ static void boot_timer_read(void *dev, uint64_t off, void *data, uint32_t len)
 }
 
 const struct bus_ops boot_timer_bus_ops = {
+    .name = "boot timer",
     .read = boot_timer_read,
     .write = boot_timer_write,
 };

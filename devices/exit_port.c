@@ -83,6 +83,7 @@ static void exit_port_write(void *dev, uint64_t off, const void *data,
 }
 
 const struct bus_ops exit_port_bus_ops = {
+    .name = "exit port",
     .read = exit_port_read,
     .write = exit_port_write,
 };

@@ -176,6 +176,7 @@ static void kbc_write(void *dev, uint64_t off, const void *data, uint32_t len)
 }
 
 const struct bus_ops i8042_bus_ops = {
+    .name = "i8042",
     .read = kbc_read,
     .write = kbc_write,
 };

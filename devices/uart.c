@@ -279,6 +279,7 @@ static void uart_bus_write(void *dev, uint64_t off, const void *data,
 }
 
 const struct bus_ops uart_bus_ops = {
+    .name = "uart",
     .read = uart_bus_read,
     .write = uart_bus_write,
 };

@@ -169,6 +169,7 @@ static void mmio_bus_write(void *opaque, uint64_t off, const void *data,
 }
 
 const struct bus_ops virtio_mmio_bus_ops = {
+    .name = "virtio-mmio",
     .read = mmio_bus_read,
     .write = mmio_bus_write,
 };

@@ -99,3 +99,13 @@ int bus_write(const struct bus *bus, uint64_t addr, const void *data,
     r->ops->write(r->dev, addr - r->base, data, len);
     return 0;
 }
+
+const char *bus_who(const struct bus *bus, uint64_t addr, uint64_t *out_base)
+{
+    const struct bus_range *r = bus_find(bus, addr, 1);
+
+    if (!r)
+        return NULL;
+    *out_base = r->base;
+    return r->ops->name ? r->ops->name : "device";
+}

@@ -16,6 +16,7 @@
 struct bus;
 
 struct bus_ops {
+    const char *name; /* of the kind of device, for reports */
     /* `off` from the start of the range; `len` 1, 2, 4 or 8 bytes, wholly
      * inside the range. `read` fills `data`; it comes zeroed. */
     void (*read)(void *dev, uint64_t off, void *data, uint32_t len);
@@ -36,5 +37,8 @@ int bus_add(struct bus *bus, uint64_t base, uint64_t len,
 int bus_read(const struct bus *bus, uint64_t addr, void *data, uint32_t len);
 int bus_write(const struct bus *bus, uint64_t addr, const void *data,
               uint32_t len);
+
+/* Who answers at `addr`, and where its range begins; NULL: nobody. */
+const char *bus_who(const struct bus *bus, uint64_t addr, uint64_t *out_base);
 
 #endif

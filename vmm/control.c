@@ -142,6 +142,8 @@ int control_machine_options(struct control *c, struct machine_options *out,
         .boot_timer = o->boot_timer,
         .cpu_offset = (int64_t)o->parent_cpu_us - (int64_t)o->start_cpu_us,
         .test_exit = o->test_exit,
+        .count_exits = o->count_exits,
+        .profile_hz = o->profile_hz,
         .mmds = &c->mmds->service,
     };
     if (c->metrics)

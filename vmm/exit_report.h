@@ -4,7 +4,11 @@
 
 /*
  * How the end of a VM is told: the exit code, and the file of --exit-file,
- * `{"reason","detail","exit_code","first_run_us","marks":[{mark,us}]}`.
+ * `{"reason","detail","exit_code","configured_us","first_run_us",
+ * "marks":[{mark,us}]}`. With --count-exits also `"exits":{"dropped","rows":
+ * [{kind,addr,device,base,count}]}`, with --profile-hz `"profile":{"dropped",
+ * "rows":[{ip,count}]}`; addresses are hexadecimal text, `dropped` is what was
+ * counted without a row.
  * Errors: -errno with a line.
  */
 

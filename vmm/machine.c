@@ -19,6 +19,8 @@
 #define MACHINE_SEED_BYTES   32u
 #define MACHINE_VMGENID_LEN  16u
 #define MACHINE_PIO_WIDTH    8u
+#define MACHINE_EXIT_SLOTS   4096u
+#define MACHINE_SAMPLE_SLOTS 65536u
 
 /* --- building, in order -----------------------------------------------------
  */
@@ -177,6 +179,17 @@ static int machine_build_cpu_id(struct machine *m, uint32_t n,
                  : 0;
 }
 
+static int machine_build_tallies(struct machine *m, struct errmsg *err)
+{
+    int rc = 0;
+
+    if (m->options.count_exits)
+        rc = tally_new(MACHINE_EXIT_SLOTS, &m->exits);
+    if (rc == 0 && m->options.profile_hz)
+        rc = tally_new(MACHINE_SAMPLE_SLOTS, &m->samples);
+    return rc ? err_set(err, rc, "counts: %s", err_reason(rc)) : 0;
+}
+
 static int machine_build_vcpus(struct machine *m, uint32_t n, bool boots,
                                struct errmsg *err)
 {
@@ -187,6 +200,8 @@ static int machine_build_vcpus(struct machine *m, uint32_t n, bool boots,
         .log = m->options.log,
         .emulated_ring0 = m->options.emulated_ring0,
         .gm = m->mem,
+        .exits = m->exits,
+        .samples = m->samples,
         .first_run = machine_first_run,
         .ended = machine_vcpu_ended,
         .paused = machine_vcpu_paused,
@@ -364,6 +379,8 @@ static int machine_build(struct machine *m, const struct vm_config *c,
     if (rc == 0)
         rc = machine_build_cpu_id(m, c->num_vcpus, saved, err);
     if (rc == 0)
+        rc = machine_build_tallies(m, err);
+    if (rc == 0)
         rc = machine_build_vcpus(m, c->num_vcpus, !saved, err);
     if (rc == 0)
         rc =
@@ -372,6 +389,7 @@ static int machine_build(struct machine *m, const struct vm_config *c,
         rc = dirty_start(&m->dirty, err);
     if (rc == 0)
         rc = machine_confine_prepare(m, c, err);
+    m->configured_ns = util_now_ns() - m->options.start_ns;
     return rc;
 }
 
@@ -415,6 +433,9 @@ void machine_free(struct machine *m)
         return;
     for (uint32_t i = 0; i < m->num_vcpus; i++)
         vcpu_free(m->vcpus[i]);
+    evloop_timer_cancel(m->loop, &m->sample_timer);
+    tally_free(m->exits);
+    tally_free(m->samples);
     cpu_id_free(m->cpu_id);
     devices_free(m->devices);
     exit_port_free(m->exit_port);

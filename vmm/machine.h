@@ -18,7 +18,9 @@
 #include "vmm/state.h"
 #include "vmm/stop.h"
 
+struct bus;
 struct machine;
+struct tally;
 struct mmds_service;
 
 struct machine_options {
@@ -34,6 +36,8 @@ struct machine_options {
     const char *fork_socket; /* goes once the machine runs; NULL: none */
     bool boot_timer;         /* the guest says when it has booted */
     int64_t cpu_offset;      /* us: CPU time before and beside this process's */
+    bool count_exits;        /* by kind and address, for the result */
+    uint64_t profile_hz;     /* samples of vCPU 0 in a second; 0: none */
     bool test_exit;          /* test programs may end the VM with a result */
     /* On the interfaces that the configuration names; borrowed. */
     const struct mmds_service *mmds;
@@ -53,7 +57,12 @@ struct machine_saved {
 struct machine_result {
     enum stop_reason reason;
     uint32_t detail;
-    uint64_t first_run_ns; /* since start_ns; 0: it never ran */
+    uint64_t configured_ns; /* since start_ns: all built; 0: it never was */
+    uint64_t first_run_ns;  /* since start_ns; 0: it never ran */
+    struct tally *exits;    /* borrowed; NULL: not counted */
+    struct tally *samples;  /* the same */
+    const struct bus *pio;  /* borrowed: who was meant by an exit's address */
+    const struct bus *mmio;
     size_t num_marks;
     struct {
         uint8_t mark;

@@ -36,6 +36,10 @@ struct machine {
     struct boot_timer *boot_timer; /* NULL: none */
     struct device_set *devices;
     struct cpu_id *cpu_id;
+    struct tally *exits;          /* NULL: not counted */
+    struct tally *samples;        /* the same */
+    uint64_t configured_ns;       /* since options.start_ns */
+    struct ev_timer sample_timer; /* io thread */
     int uffd;             /* what fills the memory; -1: nothing has to */
     uint32_t vmgenid_gsi; /* with vmgenid_fd */
     int vmgenid_fd;       /* its line, borrowed; -1: there is none */

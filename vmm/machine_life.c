@@ -155,6 +155,19 @@ static int machine_lock_up(struct machine *m, const char **out_what)
     return machine_confine(m);
 }
 
+/* thread: io; missed beats are not made up for */
+static void machine_on_sample(struct ev_timer *t)
+{
+    struct machine *m = t->arg;
+
+    if (m->stopping)
+        return;
+    vcpu_sample(m->vcpus[0]);
+    (void)!evloop_timer_arm(m->loop, t,
+                            util_now_ns() + 1000000000u / m->options.profile_hz,
+                            machine_on_sample, m); /* no memory: it ends */
+}
+
 static int machine_enter_all(struct machine *m, struct errmsg *err)
 {
     const char *what;
@@ -174,6 +187,8 @@ static int machine_enter_all(struct machine *m, struct errmsg *err)
                      what, err_reason(lock_rc));
     if (rc)
         machine_request_stop(m, STOP_INTERNAL, 0);
+    if (rc == 0 && m->samples)
+        machine_on_sample(&m->sample_timer);
     machine_gate_open(m);
     return rc;
 }
@@ -303,6 +318,7 @@ struct virtio_dev *machine_find_device(struct machine *m, uint32_t virtio_id,
 
 void machine_init_calls(struct machine *m)
 {
+    m->sample_timer.arg = m;
     m->stop_call = (struct ev_call){.fn = machine_on_stop, .arg = m};
     m->rested_call = (struct ev_call){.fn = machine_on_rested, .arg = m};
     for (size_t i = 0; i < LAYOUT_MAX_VCPUS; i++) {
@@ -320,6 +336,11 @@ void machine_collect(struct machine *m, struct machine_result *out)
     memset(out, 0, sizeof(*out));
     out->reason = (enum stop_reason)(word >> 32);
     out->detail = (uint32_t)word;
+    out->configured_ns = m->configured_ns;
+    out->exits = m->exits;
+    out->samples = m->samples;
+    out->pio = m->pio;
+    out->mmio = m->mmio;
     out->first_run_ns = atomic_load(&m->first_run_ns);
     out->num_marks = exit_port_marks(m->exit_port, marks, ARRAY_SIZE(marks));
     for (size_t i = 0; i < out->num_marks; i++) {

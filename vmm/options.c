@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define OPT_MAX_BODY     (64u << 20)
+#define OPT_MAX_HZ       10000u
 #define OPT_DEFAULT_SOCK "/run/firecracker.socket"
 
 struct option_row {
@@ -250,6 +251,26 @@ static int opt_test_exit(struct vmm_options *o, const char *v,
     return 0;
 }
 
+static int opt_count_exits(struct vmm_options *o, const char *v,
+                           struct errmsg *err)
+{
+    (void)v;
+    (void)err;
+    o->count_exits = true;
+    return 0;
+}
+
+static int opt_profile_hz(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
+{
+    if (util_parse_u64(v, 1, OPT_MAX_HZ, &o->profile_hz))
+        return err_set(err, -EINVAL,
+                       "--profile-hz: %s is no number of samples a second from "
+                       "1 to %u",
+                       v, OPT_MAX_HZ);
+    return 0;
+}
+
 static int opt_help(struct vmm_options *o, const char *v, struct errmsg *err)
 {
     (void)v;
@@ -331,6 +352,10 @@ static const struct option_row option_rows[] = {
      opt_snapshot_version},
     {"describe-snapshot", "FILE", "print the version of a snapshot's state",
      opt_describe},
+    {"count-exits", NULL, "exit file: how often the guest left to us, and why",
+     opt_count_exits},
+    {"profile-hz", "N", "exit file: where vCPU 0 was, N times a second",
+     opt_profile_hz},
     {"version", NULL, "print the version", opt_version},
     {"help", NULL, "print this", opt_help},
 };
@@ -378,6 +403,10 @@ static int options_settle(struct vmm_options *o, struct errmsg *err)
         return err_set(err, -EINVAL,
                        "neither --config-file nor --api-sock; mote-vmm --help "
                        "lists the arguments");
+    if ((o->count_exits || o->profile_hz) && !o->exit_file)
+        return err_set(err, -EINVAL,
+                       "--count-exits and --profile-hz need an --exit-file: "
+                       "the counts go there");
     if (o->check && !o->config_file)
         return err_set(err, -EINVAL, "--check needs a --config-file");
     return 0;

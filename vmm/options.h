@@ -46,6 +46,8 @@ struct vmm_options {
     bool check;
     bool probe;
     bool test_exit;
+    bool count_exits;
+    uint64_t profile_hz; /* samples of vCPU 0 in a second; 0: none */
     bool help;
     bool version;
     bool snapshot_version;

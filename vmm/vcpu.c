@@ -22,6 +22,7 @@ struct vcpu {
     bool has_thread;
     pthread_t thread;
     atomic_bool stop;
+    atomic_bool sample;      /* asked for, and not yet answered */
     struct vcpu_stats stats; /* written by the thread, read by any */
     /* guarded by lock, as are all writes of run->immediate_exit */
     pthread_mutex_t lock;
@@ -199,6 +200,35 @@ static void vcpu_handle_internal_error(struct vcpu *v)
     vcpu_fatal(v, STOP_KVM_ERROR, v->run->internal.suberror);
 }
 
+static void vcpu_count_exit(const struct vcpu *v)
+{
+    const struct kvm_run *run = v->run;
+    uint64_t key = VCPU_EXIT_KEY(VCPU_EXIT_OTHER, (uint64_t)run->exit_reason);
+
+    if (run->exit_reason == KVM_EXIT_IO)
+        key = VCPU_EXIT_KEY(run->io.direction == KVM_EXIT_IO_OUT
+                                ? VCPU_EXIT_IO_OUT
+                                : VCPU_EXIT_IO_IN,
+                            (uint64_t)run->io.port);
+    else if (run->exit_reason == KVM_EXIT_MMIO)
+        key = VCPU_EXIT_KEY(run->mmio.is_write ? VCPU_EXIT_MMIO_WRITE
+                                               : VCPU_EXIT_MMIO_READ,
+                            (uint64_t)run->mmio.phys_addr);
+    else if (run->exit_reason == KVM_EXIT_INTERNAL_ERROR)
+        key = VCPU_EXIT_KEY(VCPU_EXIT_INTERNAL, UINT64_C(0));
+    tally_add(v->env.exits, key);
+}
+
+/* KVM_RUN was interrupted: what is counted of that where it was asked for. */
+static void vcpu_count_signal(struct vcpu *v)
+{
+    if (v->env.exits)
+        tally_add(v->env.exits, VCPU_EXIT_KEY(VCPU_EXIT_SIGNAL, UINT64_C(0)));
+    if (v->env.samples &&
+        atomic_exchange_explicit(&v->sample, false, memory_order_relaxed))
+        tally_add(v->env.samples, vcpu_rip(v));
+}
+
 static void vcpu_handle_exit(struct vcpu *v)
 {
     struct kvm_run *run = v->run;
@@ -293,10 +323,13 @@ static void *vcpu_main(void *arg)
         v->env.first_run(v->env.arg, v->index);
     while (!vcpu_stopped(v)) {
         if (ioctl(v->fd, KVM_RUN, 0) == 0) {
+            if (v->env.exits)
+                vcpu_count_exit(v);
             vcpu_handle_exit(v);
             continue;
         }
         if (errno == EINTR || errno == EAGAIN) {
+            vcpu_count_signal(v);
             vcpu_rest(v);
             continue;
         }
@@ -323,6 +356,12 @@ static void vcpu_interrupt(struct vcpu *v)
 {
     if (v->has_thread)
         (void)pthread_kill(v->thread, vcpu_signal()); /* gone: fine */
+}
+
+void vcpu_sample(struct vcpu *v)
+{
+    atomic_store_explicit(&v->sample, true, memory_order_relaxed);
+    vcpu_interrupt(v);
 }
 
 void vcpu_kick(struct vcpu *v)

@@ -18,6 +18,7 @@
 #include "vmm/kvm.h"
 #include "vmm/log.h"
 #include "vmm/stop.h"
+#include "vmm/tally.h"
 
 #include <stdatomic.h>
 
@@ -30,6 +31,9 @@ struct vcpu_env {
     struct log *log;
     bool emulated_ring0;
     const struct guest_mem *gm; /* for quirks_complete() */
+    /* What is counted where it was asked for, else NULL; borrowed. */
+    struct tally *exits;   /* VCPU_EXIT_KEY() of each return of KVM_RUN */
+    struct tally *samples; /* the instruction pointer, by vcpu_sample() */
     /* Told on the vCPU's thread right before its first KVM_RUN, and as its
      * very last act. */
     void (*first_run)(void *arg, uint32_t index);
@@ -38,6 +42,21 @@ struct vcpu_env {
     void (*paused)(void *arg, uint32_t index);
     void *arg;
 };
+
+/* Why KVM_RUN came back, for env.exits; with the address for the first four. */
+enum vcpu_exit_kind {
+    VCPU_EXIT_IO_IN,
+    VCPU_EXIT_IO_OUT,
+    VCPU_EXIT_MMIO_READ,
+    VCPU_EXIT_MMIO_WRITE,
+    VCPU_EXIT_SIGNAL,   /* we took it out */
+    VCPU_EXIT_INTERNAL, /* KVM could not emulate an instruction */
+    VCPU_EXIT_OTHER,
+};
+#define VCPU_EXIT_KINDS           7u
+#define VCPU_EXIT_KEY(kind, addr) ((uint64_t)(kind) << 56 | ((addr) << 8 >> 8))
+#define VCPU_EXIT_KIND(key)       ((enum vcpu_exit_kind)((key) >> 56))
+#define VCPU_EXIT_ADDR(key)       ((key) << 8 >> 8)
 
 /* Exits of KVM_RUN by what the guest asked for, and the time that the answer
  * took. Counted by the vCPU's thread. */
@@ -65,6 +84,11 @@ int vcpu_start(struct vcpu *v, struct errmsg *err) MUST_CHECK;
  */
 void vcpu_pause(struct vcpu *v);
 void vcpu_resume(struct vcpu *v); /* idempotent */
+/*
+ * Makes the thread count its instruction pointer in env.samples, if the guest
+ * is running just now. Costs the guest an exit.
+ */
+void vcpu_sample(struct vcpu *v);
 /* Makes the thread leave KVM_RUN for good. Idempotent. */
 void vcpu_kick(struct vcpu *v);
 /* Kicks, joins the thread if one runs, frees. NULL is fine. */

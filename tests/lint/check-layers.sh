@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-base='util le cleanup counter log errmsg args stop lock unix_listen state snapshot_mem snapshot_pair
+base='util le cleanup counter log errmsg args stop tally lock unix_listen state snapshot_mem snapshot_pair
       evloop evloop_int cow_format cow_create cow_file cow_merge'
 core='kvm guest_mem pagemap bus irq vcpu cpu_x86 quirks_x86 xsave_x86 probe_x86 layout_x86 register_pages
       cpu_state_x86 cpu_id_state_x86 chip_state_x86 dirty'

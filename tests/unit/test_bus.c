@@ -36,7 +36,7 @@ static void seen_write(void *dev, uint64_t off, const void *data, uint32_t len)
     memcpy(s->data, data, len);
 }
 
-static const struct bus_ops seen_ops = {seen_read, seen_write};
+static const struct bus_ops seen_ops = {.read = seen_read, .write = seen_write};
 
 static void test_add_refuses_empty_wrapping_and_overlapping(void **state)
 {
@@ -98,6 +98,26 @@ static void test_access_across_an_edge_or_nowhere_is_all_ones(void **state)
     bus_free(bus);
 }
 
+static void test_who_names_the_device_and_its_base(void **state)
+{
+    struct bus *bus = NULL;
+    struct bus_ops named = seen_ops;
+    struct seen s = {0};
+    uint64_t base = 1;
+
+    (void)state;
+    named.name = "thing";
+    assert_int_equal(bus_new(&bus), 0);
+    assert_int_equal(bus_add(bus, 0x100, 0x10, &named, &s), 0);
+    assert_int_equal(bus_add(bus, 0x200, 0x10, &seen_ops, &s), 0);
+    assert_null(bus_who(bus, 0x110, &base));
+    assert_int_equal(base, 1);
+    assert_string_equal(bus_who(bus, 0x10f, &base), "thing");
+    assert_int_equal(base, 0x100);
+    assert_string_equal(bus_who(bus, 0x200, &base), "device");
+    bus_free(bus);
+}
+
 static void test_add_refuses_more_ranges_than_fit(void **state)
 {
     struct bus *bus = NULL;
@@ -115,6 +135,7 @@ static void test_add_refuses_more_ranges_than_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_names_the_device_and_its_base),
         cmocka_unit_test(test_add_refuses_empty_wrapping_and_overlapping),
         cmocka_unit_test(test_access_reaches_the_right_device_at_its_offset),
         cmocka_unit_test(test_access_across_an_edge_or_nowhere_is_all_ones),
