@@ -10,5 +10,6 @@
 extern const struct command cmd_bench_start;
 extern const struct command cmd_bench_restore;
 extern const struct command cmd_bench_fork;
+extern const struct command cmd_bench_boot;
 
 #endif

@@ -7,17 +7,19 @@
 #include <string.h>
 
 static const struct opt_table bench_table = {
-    .usage = "bench start|restore|fork [options]",
+    .usage = "bench NAME [options]",
     .summary = "measure this installation",
     .notes = "start    exec of a monitor to its first answer; no guest runs\n"
              "restore  a snapshot to guest code, user space, first command\n"
              "fork     copies of a running machine: stop, readiness, memory\n"
+             "boot     boots by phases, beside other monitors\n"
              "`mote bench NAME --help` lists the options of each. The figures\n"
              "judge nothing; where there is a bar it is printed beside them.\n",
 };
 
 static const struct command *const bench_all[] = {
-    &cmd_bench_start, &cmd_bench_restore, &cmd_bench_fork, NULL};
+    &cmd_bench_start, &cmd_bench_restore, &cmd_bench_fork, &cmd_bench_boot,
+    NULL};
 
 static int bench_main(const struct cli *cli, int argc, char **argv)
 {
@@ -31,8 +33,8 @@ static int bench_main(const struct cli *cli, int argc, char **argv)
     first = cmd_parse(&cmd_bench, argc, argv, NULL, &code);
     if (first < 0)
         return code;
-    ui_error("bench%s%s: one of: start, restore, fork; `mote bench --help` "
-             "explains them",
+    ui_error("bench%s%s: one of: start, restore, fork, boot; `mote "
+             "bench --help` explains them",
              first < argc ? " " : "", first < argc ? argv[first] : "");
     return EXIT_USAGE;
 }
