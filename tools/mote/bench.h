@@ -11,5 +11,8 @@ extern const struct command cmd_bench_start;
 extern const struct command cmd_bench_restore;
 extern const struct command cmd_bench_fork;
 extern const struct command cmd_bench_boot;
+extern const struct command cmd_bench_exits;
+extern const struct command cmd_bench_profile;
+extern const struct command cmd_bench_density;
 
 #endif

@@ -13,13 +13,16 @@ static const struct opt_table bench_table = {
              "restore  a snapshot to guest code, user space, first command\n"
              "fork     copies of a running machine: stop, readiness, memory\n"
              "boot     boots by phases, beside other monitors\n"
+             "exits    what a booting guest leaves KVM for\n"
+             "profile  where a booting kernel spends its time\n"
+             "density  what many idle machines cost\n"
              "`mote bench NAME --help` lists the options of each. The figures\n"
              "judge nothing; where there is a bar it is printed beside them.\n",
 };
 
 static const struct command *const bench_all[] = {
-    &cmd_bench_start, &cmd_bench_restore, &cmd_bench_fork, &cmd_bench_boot,
-    NULL};
+    &cmd_bench_start, &cmd_bench_restore, &cmd_bench_fork,    &cmd_bench_boot,
+    &cmd_bench_exits, &cmd_bench_profile, &cmd_bench_density, NULL};
 
 static int bench_main(const struct cli *cli, int argc, char **argv)
 {
@@ -33,7 +36,8 @@ static int bench_main(const struct cli *cli, int argc, char **argv)
     first = cmd_parse(&cmd_bench, argc, argv, NULL, &code);
     if (first < 0)
         return code;
-    ui_error("bench%s%s: one of: start, restore, fork, boot; `mote "
+    ui_error("bench%s%s: one of: start, restore, fork, boot, exits, profile, "
+             "density; `mote "
              "bench --help` explains them",
              first < argc ? " " : "", first < argc ? argv[first] : "");
     return EXIT_USAGE;
