@@ -231,7 +231,10 @@ AGENT_PURE = $(call objs,guest/agent/codec.c guest/agent/text.c \
 # And of the jailer: what needs no root.
 JAIL_PURE = $(call objs,$(addprefix tools/jail/,options.c cgroup_plan.c path.c \
                                   remove.c))
-TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE) $(JAIL_PURE)
+# And of the benches: what only computes and writes.
+MOTE_PURE = $(call objs,$(addprefix tools/mote/,bench_svg.c bench_table.c \
+                                  elf_syms.c))
+TEST_OBJS = $(call objs,$(HARNESS_SRC)) $(AGENT_PURE) $(JAIL_PURE) $(MOTE_PURE)
 $(B)/unit/%: $(B)/obj/tests/unit/%.o $(TEST_OBJS) $(TEST_ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -72,8 +72,13 @@ class Monitor:
 
     def end(self, reason, detail="", code=0):
         """The guest has ended."""
-        with open(option("--exit-file"), "w") as f:
-            json.dump({"reason": reason, "detail": detail}, f)
+        report = {"reason": reason, "detail": detail}
+        if os.environ.get("MOTE_FAKE_REPORT"):  # what else it holds
+            with open(os.environ["MOTE_FAKE_REPORT"]) as f:
+                report.update(json.load(f))
+        if option("--exit-file"):
+            with open(option("--exit-file"), "w") as f:
+                json.dump(report, f)
         self.stop_agent()
         os._exit(code)
 
@@ -102,6 +107,8 @@ class Monitor:
                        "sid": os.getsid(0), "cwd": os.getcwd()}, f)
 
     def watch_lifeline(self):
+        if not option("--lifeline-fd"):
+            return
         fd = int(option("--lifeline-fd"))
         select.select([fd], [], [])
         self.stop_agent()
@@ -210,11 +217,12 @@ class Monitor:
 
     def main(self):
         self.note()
-        fake_api.serve(self, option("--api-sock"))
+        if option("--api-sock"):
+            fake_api.serve(self, option("--api-sock"))
+        # As the real one: a signal is an orderly end.
+        signal.signal(signal.SIGTERM, lambda *_: self.end("request"))
         threading.Thread(target=self.watch_lifeline, daemon=True).start()
         if self.waits:
-            # As the real one: a signal is an orderly end.
-            signal.signal(signal.SIGTERM, lambda *_: self.end("request"))
             self.set_config(fake_api.wait_fork(self.waits))
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.vsock)

@@ -12,7 +12,8 @@ import sys
 import traceback
 
 import harness
-import test_commands  # noqa: F401  the import registers its tests
+import test_bench  # noqa: F401  the import registers its tests
+import test_commands  # noqa: F401
 import test_disks  # noqa: F401
 import test_fork  # noqa: F401
 import test_install  # noqa: F401
