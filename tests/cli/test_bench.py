@@ -97,7 +97,7 @@ def bench_boot_tells_phases_and_draws_them(box):
     with open(svg) as f:
         text = f.read()
     assert text.startswith("<svg ") and "agent ready" in text and "href" not in text
-    code, out, err = box.run("bench", "boot", "-n", "1", env=env)
+    code, out, err = box.run("bench", "boot", "-n", "1", "--warm-ups", "0", env=env)
     assert (code, err) == (0, b""), (code, err)
     assert re.search(rb"^  to first output +[\d.]+ +[\d.]+", out, re.M), out
     assert not leftovers()

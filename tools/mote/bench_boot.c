@@ -17,6 +17,7 @@
 
 struct boot_bench_opts {
     uint64_t runs;
+    uint64_t warm_ups;
     const char *svg;
     struct opt_list peers;
     struct boot_opts boot;
@@ -25,6 +26,8 @@ struct boot_bench_opts {
 static const struct opt_def boot_defs[] = {
     {"runs", 'n', OPT_NUMBER, offsetof(struct boot_bench_opts, runs), "N",
      "boots of each monitor", "20", 1, BOOT_MAX_RUNS},
+    {"warm-ups", 0, OPT_NUMBER, offsetof(struct boot_bench_opts, warm_ups), "N",
+     "boots of each before, which are not counted", "1", 0, BOOT_MAX_RUNS},
     {"peer", 0, OPT_LIST, offsetof(struct boot_bench_opts, peers),
      "NAME[=PATH]",
      "boot this one in turn: qemu, kvmtool or firecracker; may be repeated",
@@ -300,19 +303,21 @@ static int boot_prepare(struct boot_bench *b, struct mote_err *err)
 
 static int boot_run_all(struct boot_bench *b, struct mote_err *err)
 {
+    size_t warm = (size_t)b->o->warm_ups;
     int rc = 0;
 
-    for (size_t run = 0; run < b->o->runs && rc == 0; run++) {
+    for (size_t run = 0; run < warm + b->o->runs && rc == 0; run++) {
         for (size_t i = 0; i < b->count && rc == 0; i++) {
             struct boot_series *s = &b->series[i];
             struct boot_result r;
 
-            bench_progress("boot %zu of %llu: %s", run + 1,
-                           (unsigned long long)b->o->runs, s->monitor.name);
+            bench_progress("boot %zu of %zu: %s", run + 1,
+                           warm + (size_t)b->o->runs, s->monitor.name);
             rc = boot_once(&s->monitor, &b->guest, &r, err);
             if (rc)
                 break;
-            memcpy(s->at_ms[s->runs++], r.at_ms, sizeof(r.at_ms));
+            if (run >= warm)
+                memcpy(s->at_ms[s->runs++], r.at_ms, sizeof(r.at_ms));
             boot_result_fini(&r);
         }
     }
@@ -340,7 +345,8 @@ static int boot_bench_run(struct boot_bench *b, struct mote_err *err)
 
 static int boot_main(const struct cli *cli, int argc, char **argv)
 {
-    struct boot_bench_opts o = {.runs = 20, .boot = BOOT_OPTS_DEFAULT};
+    struct boot_bench_opts o = {
+        .runs = 20, .warm_ups = 1, .boot = BOOT_OPTS_DEFAULT};
     struct boot_bench b = {.o = &o, .guest = {.signal_fd = -1}};
     struct mote_err err = {0};
     int code;
