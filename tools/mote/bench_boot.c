@@ -8,6 +8,7 @@
 #include "vmm/cleanup.h"
 #include "vmm/errmsg.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,7 @@ struct boot_bench {
     struct boot_guest guest;
     struct boot_series series[BOOT_MAX_MONITORS]; /* the first is mote's */
     size_t count;
+    double *values; /* room for one of each run, to sort */
 };
 
 /* --- figures ----------------------------------------------------------------
@@ -293,6 +295,11 @@ static int boot_prepare(struct boot_bench *b, struct mote_err *err)
         rc = mote_find_file("mote-vmm", mote->program, err);
     if (rc == 0)
         rc = boot_opts_guest(&b->o->boot, &b->guest, err);
+    if (rc)
+        return rc;
+    b->values = calloc(b->o->runs, sizeof(*b->values));
+    if (!b->values)
+        return lm_err_nomem(err);
     for (size_t i = 0; i < b->count && rc == 0; i++) {
         b->series[i].at_ms = calloc(b->o->runs, sizeof(*b->series[i].at_ms));
         if (!b->series[i].at_ms)
@@ -327,19 +334,20 @@ static int boot_run_all(struct boot_bench *b, struct mote_err *err)
 
 static int boot_bench_run(struct boot_bench *b, struct mote_err *err)
 {
-    CLEANUP_FREE double *values = calloc(b->o->runs, sizeof(*values));
-    int rc = values ? boot_prepare(b, err) : lm_err_nomem(err);
+    int rc = boot_prepare(b, err);
 
-    if (rc == 0)
-        rc = boot_run_all(b, err);
+    if (rc)
+        return rc;
+    assert(b->values); /* made there */
+    rc = boot_run_all(b, err);
     if (rc == 0 && b->o->svg)
-        rc = boot_draw(b, values, err);
+        rc = boot_draw(b, b->values, err);
     if (rc)
         return rc;
     if (b->o->boot.json)
-        boot_print_json(b, values);
+        boot_print_json(b, b->values);
     else
-        boot_print(b, values);
+        boot_print(b, b->values);
     return 0;
 }
 
@@ -357,6 +365,7 @@ static int boot_main(const struct cli *cli, int argc, char **argv)
                                         : ui_finish(0);
     for (size_t i = 0; i < b.count; i++)
         free(b.series[i].at_ms);
+    free(b.values);
     drop_fd(&b.guest.signal_fd);
     opts_free(&boot_table, &o);
     return code;

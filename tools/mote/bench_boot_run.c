@@ -152,44 +152,70 @@ static int boot_write_config(const struct boot_live *b, enum boot_kind kind,
     return rc ? lm_err(err, rc, "%s: %s", path, err_reason(rc)) : 0;
 }
 
-static int boot_spawn(struct boot_live *b, const struct boot_monitor *m,
-                      struct mote_err *err)
+/* What the monitor inherits; its numbers are those of boot_spawn(). */
+struct boot_ends {
+    int log_fd;
+    int out_fd;
+    int life_fd;
+};
+
+static int boot_open_ends(struct boot_live *b, struct boot_ends *e,
+                          struct mote_err *err)
 {
-    CLEANUP_FREE struct boot_words *w = calloc(1, sizeof(*w));
-    CLEANUP_FD int log_fd = -1;
-    CLEANUP_FD int life_fd = -1;
-    CLEANUP_FD int far_fd = -1;
-    int out[2] = {-1, -1};
-    int life[2] = {-1, -1};
     char path[64];
+    int ends[2];
+
+    (void)snprintf(path, sizeof(path), "%s/log", b->dir);
+    e->log_fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (e->log_fd < 0)
+        return lm_err(err, neg_errno(), "%s: %s", path,
+                      err_reason(neg_errno()));
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return lm_err(err, neg_errno(), "pipe: %s", err_reason(neg_errno()));
+    b->out_fd = ends[0];
+    e->out_fd = ends[1];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return lm_err(err, neg_errno(), "pipe: %s", err_reason(neg_errno()));
+    e->life_fd = ends[0];
+    b->lifeline_fd = ends[1];
+    return 0;
+}
+
+static int boot_exec(struct boot_live *b, const struct boot_monitor *m,
+                     const struct boot_ends *e, struct mote_err *err)
+{
+    struct boot_words *w = calloc(1, sizeof(*w));
+    struct lm_spawn s = {.program = m->program,
+                         .fds = {-1, e->out_fd, e->log_fd, e->life_fd},
+                         .fd_count = BOOT_LIFELINE_FD + 1};
     int rc;
 
     if (!w)
         return lm_err_nomem(err);
-    (void)snprintf(path, sizeof(path), "%s/log", b->dir);
-    log_fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (log_fd < 0 || pipe2(out, O_CLOEXEC) < 0)
-        return lm_err(err, neg_errno(), "%s: %s", path,
-                      err_reason(neg_errno()));
-    b->out_fd = out[0];
-    far_fd = out[1];
-    if (pipe2(life, O_CLOEXEC) < 0)
-        return lm_err(err, neg_errno(), "pipe: %s", err_reason(neg_errno()));
-    life_fd = life[0];
-    b->lifeline_fd = life[1];
     b->start_ns = util_now_ns();
     b->deadline_ns = lm_deadline(b->g->timeout_ms);
     rc = boot_words(w, m, b->g, b->dir, b->start_ns / 1000, err);
+    s.words = w->v;
     if (rc == 0) {
-        const struct lm_spawn s = {.program = m->program,
-                                   .words = w->v,
-                                   .fds = {-1, far_fd, log_fd, life_fd},
-                                   .fd_count = BOOT_LIFELINE_FD + 1};
-
         rc = lm_spawn(&s, &b->pid);
         if (rc)
             (void)lm_err(err, rc, "%s: %s", m->program, err_reason(rc));
     }
+    free(w);
+    return rc;
+}
+
+static int boot_spawn(struct boot_live *b, const struct boot_monitor *m,
+                      struct mote_err *err)
+{
+    struct boot_ends e = {-1, -1, -1};
+    int rc = boot_open_ends(b, &e, err);
+
+    if (rc == 0)
+        rc = boot_exec(b, m, &e, err);
+    drop_fd(&e.log_fd);
+    drop_fd(&e.out_fd);
+    drop_fd(&e.life_fd);
     if (rc)
         return rc;
     b->pidfd = pidfd_open(b->pid, 0);

@@ -21,6 +21,10 @@ const char *boot_guest_words(enum boot_kind kind)
            "mote.overlay=tmpfs";
 }
 
+static const char words_microvm[] =
+    "microvm,acpi=off,x-option-roms=on,pit=on,pic=on,isa-serial=on,"
+    "auto-kernel-cmdline=on";
+
 static void words_add(struct boot_words *w, const char *const *list)
 {
     for (; *list && w->n < BOOT_MAX_WORDS; list++)
@@ -78,8 +82,7 @@ static void words_qemu(struct boot_words *w, const struct boot_guest *g)
 {
     const char *const list[] = {
         "-M",
-        "microvm,acpi=off,x-option-roms=on,pit=on,pic=on,isa-serial=on,"
-        "auto-kernel-cmdline=on",
+        words_microvm,
         "-bios",
         "bios-microvm.bin",
         "-accel",

@@ -282,7 +282,7 @@ static int density_run(struct density *d, struct mote_err *err)
     int rc;
 
     density_init_rows(d);
-    d->vms = calloc(d->o->count, sizeof(*d->vms));
+    d->vms = calloc(d->o->count, sizeof(void *));
     d->pids = calloc(d->o->count, sizeof(*d->pids));
     d->cpu_ms = calloc(d->o->count, sizeof(*d->cpu_ms));
     rc = d->vms && d->pids && d->cpu_ms ? 0 : lm_err_nomem(err);

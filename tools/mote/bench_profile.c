@@ -57,7 +57,9 @@ struct profile_row {
 };
 
 struct profile {
-    void *map; /* the file of symbols */
+    char hz[24];
+    const char *extra[3]; /* words for the monitor */
+    void *map;            /* the file of symbols */
     size_t map_len;
     char symbols_path[PATH_MAX + 8];
     struct elf_syms syms;
@@ -245,14 +247,14 @@ static void profile_print_json(const struct profile *p,
 static int profile_run(const struct profile_opts *o, struct boot_guest *g,
                        struct profile *p, struct mote_err *err)
 {
-    char hz[24];
-    const char *const extra[] = {"--profile-hz", hz, NULL};
     struct boot_result r = {.report = NULL};
     json_t *profile;
     int rc = boot_opts_guest(&o->boot, g, err);
 
-    (void)snprintf(hz, sizeof(hz), "%llu", (unsigned long long)o->hz);
-    g->extra = extra;
+    (void)snprintf(p->hz, sizeof(p->hz), "%llu", (unsigned long long)o->hz);
+    p->extra[0] = "--profile-hz";
+    p->extra[1] = p->hz;
+    g->extra = p->extra;
     if (rc == 0)
         rc = profile_load_symbols(p, o->symbols, g->kernel, err);
     if (rc)

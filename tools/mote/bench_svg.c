@@ -88,7 +88,8 @@ static void svg_legend(FILE *f, const struct svg_chart *c, double y)
     for (size_t i = 0; i < c->part_count; i++) {
         bool used = false;
         double x = SVG_LEFT + (double)(shown % 3) * 240;
-        double row = y + (double)(shown / 3) * 22;
+        size_t line = shown / 3;
+        double row = y + (double)line * 22;
 
         for (size_t b = 0; b < c->bar_count; b++)
             used |= c->bars[b].parts[i] > 0;
@@ -106,7 +107,8 @@ static void svg_legend(FILE *f, const struct svg_chart *c, double y)
 void svg_write(FILE *f, const struct svg_chart *c)
 {
     double legend_y = SVG_TOP + (double)c->bar_count * SVG_STEP + 12;
-    double height = legend_y + (double)((c->part_count + 2) / 3) * 22 + 34;
+    size_t lines = (c->part_count + 2) / 3;
+    double height = legend_y + (double)lines * 22 + 34;
     double most = 0;
 
     assert(c->part_count <= SVG_MAX_PARTS);
