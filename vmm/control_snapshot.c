@@ -212,6 +212,10 @@ static int load_parse(json_t *body, bool files, struct load_args *l,
         rc = err_set(err, -EINVAL,
                      "a fork brings state and memory itself; leave out "
                      "snapshot_path and mem_backend");
+    if (rc == 0 && l->verify && !l->mem_path)
+        rc = err_set(err, -EINVAL,
+                     API_BODY_ERROR
+                     ": mote.verify needs a memory file to read.");
     if (rc || !files)
         return rc;
     if (!l->state_path)

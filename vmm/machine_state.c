@@ -78,6 +78,8 @@ int machine_save(struct machine *m, struct state_out *out, struct errmsg *err)
 {
     int rc = 0;
 
+    if (m->stopping)
+        return err_set(err, -ESHUTDOWN, "the machine is about to end");
     machine_save_head(m, out);
     cpu_id_save(m->cpu_id, out);
     for (uint32_t i = 0; i < m->num_vcpus && rc == 0; i++)

@@ -99,6 +99,9 @@ def nobody(t):
         api.bad("PUT", "/snapshot/load", uffd_body(t, sock), "memory backend",
                 word)
         t.eq(api.state(), "Not started", "state")
+    api.bad("PUT", "/snapshot/load", {
+        **uffd_body(t, t.path("nobody")), "mote": {"verify": True}},
+        "mote.verify needs a memory file")
     t.eq(sorted(os.listdir(f"/proc/{vm.pid}/fd")), before, "descriptors")
     api.ok("PUT", "/snapshot/load", load_body(t))
     wait_first(vm)
