@@ -51,13 +51,14 @@ struct machine {
     /* Why the VM ends. Reason and detail are packed into one word, so that
      * the first one given is kept whole. */
     _Atomic uint64_t stop_word;
-    atomic_bool stop_posted;
     struct ev_call stop_call;
     struct ev_call ended_calls[LAYOUT_MAX_VCPUS];
     struct ev_call paused_calls[LAYOUT_MAX_VCPUS];
     uint32_t num_ended;   /* io thread */
     uint32_t num_started; /* io thread */
-    bool stopping;        /* io thread */
+    atomic_bool stop_posted;
+    bool stopping;   /* io thread */
+    bool resume_due; /* the same: as soon as the pause is complete */
     /* No vCPU enters the guest before every thread has its filter. */
     pthread_mutex_t gate_lock;
     pthread_cond_t gate_changed;
@@ -73,7 +74,6 @@ struct machine {
     /* asked for while the pause was under way; NULL: nothing */
     machine_paused_fn on_paused_too;
     void *on_paused_too_arg;
-    bool resume_due; /* as soon as that pause is complete */
     struct ev_call rested_call;
 };
 

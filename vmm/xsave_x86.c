@@ -196,11 +196,11 @@ struct xsave_run {
     struct kvm_regs regs;
     struct kvm_sregs sregs;
     uint64_t xcr0;
-    struct kvm_xsave state;
     uint8_t area[XSAVE_MAX_BYTES];
     uint32_t area_bytes;
     gpa_t page[2]; /* where the area begins, and goes on in the next page */
     uint32_t first_bytes;
+    struct kvm_xsave state; /* last: KVM's structure may end in a list */
 };
 
 static int xsave_get(struct xsave_run *x)

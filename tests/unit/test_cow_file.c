@@ -41,9 +41,12 @@ static int setup(void **state)
     assert_non_null(f);
     (void)snprintf(f->dir, sizeof(f->dir), "/var/tmp/mote-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    for (int i = 0; i < 3; i++)
-        (void)snprintf(f->path[i], sizeof(f->path[i]), "%s/%s", f->dir,
-                       names[i]);
+    for (int i = 0; i < 3; i++) {
+        char name[sizeof(f->dir) + 8];
+
+        (void)snprintf(name, sizeof(name), "%s/%s", f->dir, names[i]);
+        memcpy(f->path[i], name, sizeof(name));
+    }
     for (uint32_t i = 0; i < BASE_BYTES; i++)
         f->base[i] = (uint8_t)(1 + i % 253);
     fd = open(f->path[BASE], O_CREAT | O_RDWR | O_CLOEXEC, 0600);

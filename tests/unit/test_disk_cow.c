@@ -320,8 +320,9 @@ static void test_cow_unsafe_writes_outlive_the_monitor(void **state)
     assert_int_equal(f->top.ops_seen[DISK_FLUSH], 0);
     /* a copy of the file as it is now: the disk's own lock is in the way */
     fd = rig_file(NULL, 0);
-    assert_int_equal(sendfile(fd, f->fds[0], &from, cow_file_bytes(DISK_BYTES)),
-                     cow_file_bytes(DISK_BYTES));
+    while ((uint64_t)from < cow_file_bytes(DISK_BYTES)) /* may give less */
+        assert_true(sendfile(fd, f->fds[0], &from,
+                             cow_file_bytes(DISK_BYTES) - (uint64_t)from) > 0);
     copy = rig_open((int[]){fd, f->fds[1]}, 2, DISK_READ_ONLY);
     assert_int_equal(rig_do(copy, f->loop, DISK_READ, 0, got, 512), 0);
     memset(f->buf, 'u', 512);

@@ -111,7 +111,7 @@ static int fork_bench_fill(struct fork_bench *b)
         script, sizeof(script),
         "mkdir -p /tmp/f && mount -t tmpfs -o size=100%% f /tmp/f && "
         "tr '\\0' x </dev/zero | head -c %llu >/tmp/f/x",
-        (unsigned long long)(mib * MIB));
+        (unsigned long long)mib * MIB);
     return bench_guest_sh(b->guest.info.vsock_path, script, &b->err);
 }
 
