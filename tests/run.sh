@@ -85,8 +85,10 @@ for name in $lanes; do
     # shellcheck disable=SC2086 # three numbers
     set -- $counts
     p=$1 f=$2 s=$3
-    # A lane that fails without naming a test has failed as a whole.
+    # A lane that fails without naming a test has failed as a whole, and so has
+    # one that found nothing to run.
     [ "$rc" -ne 0 ] && [ "$f" -eq 0 ] && f=1
+    [ $((p + f + s)) -eq 0 ] && f=1
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     word=ok
     [ "$f" -gt 0 ] && word=FAILED
