@@ -59,8 +59,10 @@ def wait_ticks(vm, more=3):
 
 
 def wait_first(vm, more=3):
-    """The same for one that was loaded: its numbers may begin anywhere."""
-    vm.wait_output(b"tick ")
+    """The same for one that was loaded: its numbers may begin anywhere, and a
+    line that has come in half has none yet."""
+    if last_tick(vm) < 0:
+        wait_ticks(vm, 1)
     wait_ticks(vm, more)
 
 

@@ -138,6 +138,9 @@ qemu_arguments() {
             -rtc clock=vm)
     else
         qemu+=(-accel tcg,thread=multi)
+        # A tick that comes in any case: this SVM loses an interrupt now and
+        # then (README.md), and a kernel that armed one shot sleeps for ever.
+        words+=" nohz=off highres=off"
     fi
     qemu+=(-kernel vmlinux -initrd initrd -append "$words"
         -serial file:console
