@@ -29,6 +29,19 @@ static int vm_without_jail(struct lm_vm_start *s, const struct mote_err *why,
     return 0;
 }
 
+/* The files below a copy-on-write one are opened by the paths in their
+ * headers, which a jail does not have. */
+static int vm_check_disks(const struct mote_vm_params *p, struct mote_err *why)
+{
+    for (size_t i = 0; i < p->disk_count; i++) {
+        if (p->disks[i].cow)
+            return lm_err(why, -ENOTSUP,
+                          "the files below a copy-on-write disk are not "
+                          "reached from inside");
+    }
+    return 0;
+}
+
 int lm_vm_prepare(struct lm_vm_start *s, struct mote_err *err)
 {
     static const char *const links[] = {LM_API_FILE, LM_VSOCK_FILE, NULL};
@@ -38,6 +51,8 @@ int lm_vm_prepare(struct lm_vm_start *s, struct mote_err *err)
 
     if (s->params->jail == MOTE_JAIL_OFF)
         return 0;
+    if (vm_check_disks(s->params, &why))
+        return vm_without_jail(s, &why, err);
     rc = lm_slot_split(s->slot, links, err);
     if (rc)
         return rc;
