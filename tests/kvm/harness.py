@@ -111,6 +111,7 @@ class Vm:
 
         def child():
             die_with_parent()
+            os.setpgid(0, 0)  # whoever wraps the monitor ends with it
             if preexec:
                 preexec()
 
@@ -165,7 +166,7 @@ class Vm:
 
     def kill(self):
         if self.process.poll() is None:
-            self.process.kill()
+            os.killpg(self.pid, signal.SIGKILL)
             self.process.wait()
         self.process.stdout.close()
 
