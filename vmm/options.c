@@ -209,6 +209,27 @@ static int opt_boot_timer(struct vmm_options *o, const char *v,
     return 0;
 }
 
+/* A filter of Firecracker's compiler lists what its program calls, not ours. */
+static int opt_seccomp_filter(struct vmm_options *o, const char *v,
+                              struct errmsg *err)
+{
+    (void)o;
+    return err_set(err, -EINVAL,
+                   "--seccomp-filter: %s would be a filter for another "
+                   "program; this one brings its own, so leave it out",
+                   v);
+}
+
+static int opt_enable_pci(struct vmm_options *o, const char *v,
+                          struct errmsg *err)
+{
+    (void)o;
+    (void)v;
+    return err_set(err, -EINVAL,
+                   "--enable-pci: not supported by this version; devices are "
+                   "virtio-mmio, so leave it out");
+}
+
 static int opt_no_seccomp(struct vmm_options *o, const char *v,
                           struct errmsg *err)
 {
@@ -334,6 +355,9 @@ static const struct option_row option_rows[] = {
      opt_metrics_path},
     {"no-seccomp", NULL, "no filter of system calls: for debugging only",
      opt_no_seccomp},
+    {"seccomp-filter", "FILE", "refused: the filter is built in",
+     opt_seccomp_filter},
+    {"enable-pci", NULL, "refused: devices are virtio-mmio", opt_enable_pci},
     {"start-time-us", "N", "monotonic time at exec, for the timings",
      opt_start_us},
     {"start-time-cpu-us", "N", "CPU time of this process at exec",

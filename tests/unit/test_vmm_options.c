@@ -61,11 +61,28 @@ static void test_options_profile_rate_is_bounded(void **state)
     }
 }
 
+/* Firecracker's clients may pass them: they hear why not, by name. */
+static void test_options_that_cannot_be_honoured_say_why(void **state)
+{
+    char filter[] = "--seccomp-filter";
+    char file[] = "f.bpf";
+    char pci[] = "--enable-pci";
+    struct errmsg err = {""};
+    struct vmm_options o;
+
+    (void)state;
+    assert_int_equal(parse(WORDS(filter, file), &o, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--seccomp-filter: f.bpf"));
+    assert_int_equal(parse(WORDS(pci), &o, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--enable-pci: not supported"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_counts_go_to_the_exit_file),
         cmocka_unit_test(test_options_profile_rate_is_bounded),
+        cmocka_unit_test(test_options_that_cannot_be_honoured_say_why),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
