@@ -186,6 +186,25 @@ static int fork_take_clones(struct drive_fork *d, json_t *list, size_t num,
     return 0;
 }
 
+/* What is given has to mean something. */
+static int fork_check_drive(const struct config_drive *drive, json_t *entry,
+                            struct errmsg *err)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(entry, name, value)
+    {
+        if (!strcmp(name, "drive_id") || !strcmp(name, "clone_paths") ||
+            (drive->cow && !strcmp(name, "next_path")))
+            continue;
+        return err_set(
+            err, -EINVAL, "fork: drive %s: %s field `%.64s`.", drive->id,
+            strcmp(name, "next_path") ? "unknown" : "a raw file has no", name);
+    }
+    return 0;
+}
+
 static int fork_take_drive(struct fork *f, const struct fork_args *args,
                            const struct config_drive *drive, json_t *entry,
                            struct errmsg *err)
@@ -262,9 +281,10 @@ static int fork_take_drives(struct fork *f, const struct fork_args *args,
                            "new file each child gets (clone_paths).",
                            drive->id);
         used++;
-        if (json_object_size(entry) == 1)
+        rc = fork_check_drive(drive, entry, err);
+        if (rc == 0 && json_object_size(entry) == 1)
             rc = fork_check_own(args, drive, err);
-        else
+        else if (rc == 0)
             rc = fork_take_drive(f, args, drive, entry, err);
     }
     if (rc == 0 && used != json_array_size(args->drives))
@@ -294,10 +314,13 @@ static int fork_check_child(json_t *child, struct errmsg *err)
     return 0;
 }
 
-static int fork_check(json_t *children, struct errmsg *err)
+static int fork_check(json_t *children, json_t *drives, struct errmsg *err)
 {
     size_t num = json_array_size(children); /* 0 for what is no list */
     int rc = 0;
+
+    if (drives && !json_is_array(drives) && !json_is_null(drives))
+        return err_set(err, -EINVAL, "fork: drives must be a list.");
 
     if (num == 0 || num > FORK_MAX_CHILDREN)
         return err_set(err, -EINVAL,
@@ -321,7 +344,7 @@ int fork_new(const struct fork_args *args, struct fork **out_fork,
              struct errmsg *err)
 {
     struct fork *f;
-    int rc = fork_check(args->children, err);
+    int rc = fork_check(args->children, args->drives, err);
 
     if (rc)
         return rc;

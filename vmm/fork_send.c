@@ -169,6 +169,8 @@ static int send_connect(struct fork_send *s)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int rc;
 
+    if (!s->text)
+        return err_set(&s->err, -ENOMEM, "%s: out of memory", s->path);
     if (strlen(s->path) >= sizeof(a.sun_path))
         return err_set(&s->err, -ENAMETOOLONG,
                        "%s: a socket's path has at most %zu bytes", s->path,

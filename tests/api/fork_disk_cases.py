@@ -2,15 +2,18 @@
 """Forks of machines that can write their disks."""
 
 import os
+import shutil
 import subprocess
 
+from client import connect, launch, monitor
 from fork_cases import good_fork, waiting
-from harness import Cases
+from harness import Cases, Skip
 from snapshot_cases import SECTORS, check_disk
 from ticks import (check_series, drain, end, last_tick, ticking, wait_first,
                    wait_ticks)
 
 CASES = Cases()
+MIB = 1 << 20
 
 
 def case(name):
@@ -114,9 +117,11 @@ def refusals(t):
     before = sorted(os.listdir(t.dir))
     for drives, *words in (
             (None, "drive d can be written", "clone_paths"),
-            ([], "drive d can be written"),
+            ([], "drive d can be written"), (5, "must be a list"),
             ([{"drive_id": "e", "clone_paths": [new]}], "drive d can be"),
             ([{"drive_id": "d"}], "pause it"),
+            ([{"drive_id": "d", "clone_paths": [new], "next_path": new,
+               "x": 1}], "unknown field `x`"),
             ([{"drive_id": "d", "clone_paths": [new]}], "next_path"),
             ([{"drive_id": "d", "clone_paths": [new], "next_path": "rel"}],
              "absolute"),
@@ -174,6 +179,8 @@ def raw(t):
     wait_ticks(vm, 3)
     kids = waiting(t, 2)
     names = [t.path("kid0"), t.path("kid1")]
+    api.bad("PUT", "/mote/fork", request(kids, names, next_path=t.path("n")),
+            "a raw file has no field `next_path`")
     r = api.call("PUT", "/mote/fork", request(kids, names))
     if r.status == 400:  # no reflinks here: said so, nothing is left
         t.check("reflink" in r.json["fault_message"] and
@@ -191,4 +198,51 @@ def raw(t):
         ticks = last_tick(kid)
         end(t, kid)
         check_disk(t, names[number], ticks - 1)
+    end(t, vm)
+
+
+def reflinks(t):
+    """What a monitor is wrapped in so that DIR/xfs is a file system of its
+    own that can share blocks, with the disk on it."""
+    if os.getuid() != 0 or not shutil.which("mkfs.xfs"):
+        raise Skip("a file system with reflinks takes root and mkfs.xfs")
+    image = t.file("image", size=400 * MIB)
+    subprocess.run(["mkfs.xfs", "-q", image], check=True, timeout=60)
+    os.mkdir(t.path("xfs"))
+    own = ("unshare", "-m", "--propagation", "private", "sh", "-c")
+    mount = f"mount -o loop {image} {t.path('xfs')}"
+    tried = subprocess.run([*own, mount], capture_output=True, timeout=60,
+                           check=False)
+    if tried.returncode:
+        raise Skip(f"mounting xfs: {tried.stderr.decode().strip()[:80]}")
+    return (*own, f"{mount} && "
+            f"truncate -s {SECTORS * 512} {t.path('xfs/disk')} && "
+            'exec "$@"', "sh")
+
+
+@case("fork_disk_raw_is_of_the_same_instant_where_there_are_reflinks")
+def reflink(t):
+    vm, api = monitor(t, wrap=reflinks(t))
+    api.ok("PUT", "/machine-config", {"vcpu_count": 1, "mem_size_mib": 128})
+    api.boot_source("tick_disk", f"cpus=1 sectors={SECTORS}")
+    api.drive("d", t.path("xfs/disk"))
+    api.start()
+    wait_ticks(vm, 5)
+    inside = ("nsenter", f"--mount=/proc/{vm.pid}/ns/mnt",
+              f"--wd={t.dir}", "--")
+    kids = []
+    for n in range(2):
+        kid = launch(t, ["--fork-from", t.path(f"f{n}")], wrap=inside)
+        kids.append((kid, connect(t, kid), t.path(f"f{n}")))
+    names = [t.path("xfs/kid0"), t.path("xfs/kid1")]
+    r = api.call("PUT", "/mote/fork", request(kids, names))
+    t.eq(r.status, 200, r.body)
+    t.eq([c["ok"] for c in r.json["children"]], [True, True], r.body)
+    for number, (kid, _, _) in enumerate(kids):
+        wait_first(kid, 12)
+        ticks = last_tick(kid)
+        end(t, kid)
+        check_disk(t, f"/proc/{vm.pid}/root{names[number]}", ticks - 1)
+    wait_ticks(vm, 12)
+    check_series(t, drain(vm), "source")
     end(t, vm)

@@ -16,7 +16,7 @@ test_packages="
     libcmocka-dev
     qemu-system-x86 cpio kmod device-tree-compiler
     python3-yaml
-    iproute2 ethtool util-linux procps erofs-utils e2fsprogs strace git
+    iproute2 ethtool util-linux procps erofs-utils e2fsprogs xfsprogs strace git
 "
 
 case "${1:-}" in
