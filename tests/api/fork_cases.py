@@ -77,8 +77,8 @@ def forked(t, children, payload="tick", words="", cpus=1, **options):
     return vm, api, kids, answer
 
 
-def fork_case(t, children, payload, words, cpus=1):
-    vm, _, kids, answer = forked(t, children, payload, words, cpus)
+def fork_case(t, children, payload, words, cpus=1, **options):
+    vm, _, kids, answer = forked(t, children, payload, words, cpus, **options)
     print(f"# {children} children of {payload}: stopped "
           f"{answer['stopped_us']} us, {answer['copied_bytes'] >> 10} KiB")
     for kid, _, _ in kids:
@@ -92,6 +92,13 @@ for count in (1, 8):
     CASES.add(f"fork_to_{count}_has_memory_of_one_instant", fork_case, count,
               "generations", "pages=1000")
 CASES.add("fork_of_four_vcpus", fork_case, 2, "tick", "", 4)
+def in_use(t, mib):
+    """The figures of README.md are the lines that this prints."""
+    fork_case(t, 1, "resident", f"mib={mib}", mem=512)
+
+
+for mib in (128, 470):
+    CASES.add(f"fork_with_{mib}_of_512_mib_in_use", in_use, mib)
 CASES.add("fork_with_the_pit", fork_case, 1, "tick", "timer=pit")
 CASES.add("fork_with_much_written_memory", fork_case, 1, "generations",
           "pages=4096")
